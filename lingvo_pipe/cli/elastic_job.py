@@ -18,13 +18,20 @@ from lingvo_pipe.cli.elastic_devices import (
     has_workers,
     set_cut,
 )
-from lingvo_pipe.cli.job_devices import Asked, JobDevices, count_of, first_line
+from lingvo_pipe.cli.job_devices import (
+    Asked,
+    JobDevices,
+    count_of,
+    first_line,
+    kind_text,
+)
 from lingvo_pipe.core.error_causes import FULL_DISK
 from lingvo_pipe.core.errors import UserClusterError, UserValueError, Words
 from lingvo_pipe.core.quantities import bytes_text
 from lingvo_pipe.core.signals import FirstSignal
 from lingvo_pipe.fault_tolerance.device_faults import failed_devices, operation_error
 from lingvo_pipe.fault_tolerance.elastic_workers import ElasticWorkers
+from lingvo_pipe.fault_tolerance.left_out import LeftOut
 from lingvo_pipe.fault_tolerance.restarts import Restarts
 from lingvo_pipe.fault_tolerance.worker_watch import WorkerWatch, own_client_number
 from lingvo_pipe.hyperparams import InstantiableParams
@@ -84,7 +91,8 @@ class ElasticJob:
     def resume(self, parts: Sequence[RunPart]) -> None:
         """Keeps the kind of device on which the run was trained so far, if it was."""
         if parts and parts[-1].device_kinds and not self._policy.left_out.kind:
-            self._set_kind(parts[-1].device_kinds)
+            hint = "Leave --elastic out: the run was trained on several kinds."
+            self._set_kind(parts[-1].device_kinds, hint)
 
     def choose(
         self, pipeline: InstantiableParams, flag: int | Sequence[str] | None
@@ -112,7 +120,10 @@ class ElasticJob:
         if not (absent or left_out.devices or left_out.kind):
             return ChosenDevices(flag, cluster)  # A first start needs all devices.
         if lack := job.lack_on(left, names, absent):
-            raise UserClusterError(f"{lack}.")
+            raise UserClusterError(
+                f"{lack}.",
+                hint="Run it where more such devices are left, or leave --elastic out.",
+            )
         cluster = cluster if has_workers(names) else None
         if len(names) == number:
             return ChosenDevices(names, cluster)
@@ -127,7 +138,8 @@ class ElasticJob:
         """
         assert self._devices is not None
         self._used, self._devices.used = devices, len(devices)
-        self._set_kind(device_kinds(devices))
+        hint = "Name devices of one kind by --devices, or leave --elastic out."
+        self._set_kind(device_kinds(devices), hint)
 
     @contextlib.contextmanager
     def surviving(self) -> Iterator[None]:
@@ -139,13 +151,13 @@ class ElasticJob:
                 self._restart_after(error)
             raise
 
-    def _set_kind(self, kinds: Sequence[DeviceKind]) -> None:
+    def _set_kind(self, kinds: Sequence[DeviceKind], hint: str) -> None:
         if any(kind_differences(kinds[:1], [kind]) for kind in kinds):
             raise UserValueError(
                 path="--elastic",
                 expected="devices of one kind and model, since others change the bytes",
-                got=Words(" and ".join(map(_kind_text, kinds))),
-                hint="Name devices of one kind by --devices, or leave --elastic out.",
+                got=Words(" and ".join(map(kind_text, kinds))),
+                hint=hint,
             )
         left_out = self._policy.left_out
         self._policy.left_out = dataclasses.replace(left_out, kind=kinds[0])
@@ -179,17 +191,16 @@ class ElasticJob:
             cause = f"On {count_of(number)} {misfit}."
             then = "waits for more workers"
             without = dataclasses.replace(without, too_few=number, misfit=misfit)
+        elif failed := failed_devices(error, self._used):
+            cause, then, without = self._without(failed, error)
         else:
-            failed = failed_devices(error, self._used)
-            if not failed:
-                return
-            names = ", ".join(map(short_name, failed))
-            cause = f"{names} failed: {first_line(error)}."
-            then = f"restarts without {names}"
-            assert self._devices is not None
-            counts = {name: self._devices.count(device_name(name)) for name in failed}
-            without = dataclasses.replace(without, devices=without.devices | counts)
+            return
         self._log(cause)
+        self._policy.left_out = without
+        assert self._devices is not None
+        if self._cluster is None and (lack := self._devices.lack(())):
+            self._log(f"{lack}.")
+            return  # The error says more than a restart would.
         self._log(f"This process {then}, and resumes from the last checkpoint.")
         client = own_client_number() if self._cluster is not None else None
 
@@ -198,6 +209,24 @@ class ElasticJob:
                 raise error
 
         self._restarts.again(client, cause, stop, **without.variables())
+
+    def _without(
+        self, failed: Sequence[str], error: Exception
+    ) -> tuple[str, str, LeftOut]:
+        """Returns why the process restarts, what it then does, and what it leaves out.
+
+        Devices do not compute either if their worker has been lost meanwhile. Such a
+        worker may come back.
+        """
+        left_out = self._policy.left_out
+        if self.watch is not None and (lost := self.watch.lost()):
+            return " ".join(lost), "waits for workers that are missing", left_out
+        names = ", ".join(map(short_name, failed))
+        assert self._devices is not None
+        counts = {name: self._devices.count(device_name(name)) for name in failed}
+        left_out = dataclasses.replace(left_out, devices=left_out.devices | counts)
+        cause = f"{names} failed: {first_line(error)}."
+        return cause, f"restarts without {names}", left_out
 
 
 def _misfit(error: BaseException) -> str:
@@ -211,8 +240,3 @@ def _misfit(error: BaseException) -> str:
     if is_memory and not re.search(f"{FULL_DISK}|Too many open files", str(cause)):
         return f"memory is exhausted: {first_line(error)}"
     return ""
-
-
-def _kind_text(kind: DeviceKind) -> str:
-    model = kind.get("model") or kind.get("processor", "")
-    return f"{kind.get('type', '')} {model}".strip()

@@ -74,6 +74,7 @@ class JobDevices:
         self._asked, self._policy, self._cluster = asked, policy, cluster
         self.used = 0
         self._workers: Mapping[int, WorkerDescription] = {}
+        self._others: set[str] = set()  # How other devices differ from the job's kind.
 
     def misfit(self, task: int) -> str:
         """Returns why the job cannot use a worker that answers, or ""."""
@@ -100,8 +101,8 @@ class JobDevices:
     def lack(self, absent: Collection[int]) -> str:
         """Returns why the job cannot continue without the absent workers, or ""."""
         try:
-            left, names = self.without(absent)
-        except UserConnectionError as error:  # One does not answer any more.
+            left, names = self.without(absent, awaits_busy=False)
+        except UserConnectionError as error:  # One does not answer any more, or yet.
             return first_line(error)
         return self.lack_on(left, names, absent)
 
@@ -115,33 +116,48 @@ class JobDevices:
             return "The job has not started yet, and the others have no GPU"
         if names and len(names) <= left_out.too_few:
             return f"On {count_of(len(names))} {left_out.misfit}"
-        if len(left) < self._asked.min_devices:
-            text = f"{len(left)} of {count_of(number)} can be used"
-            return f"{text}, and --min_devices is {self._asked.min_devices}"
-        return ""
+        if len(names) >= self._asked.min_devices:
+            return ""
+        text = f"{len(names)} of {count_of(number)} can be used"
+        text += f", and --min_devices is {self._asked.min_devices}"
+        if left_out.kind and (self._others or not left):
+            text += f". The job keeps to devices of the kind {kind_text(left_out.kind)}"
+            text += f" ({'; '.join(sorted(self._others))})" * bool(self._others)
+        return text
 
     def gains(self, absent: Collection[int]) -> bool:
         """Returns whether a restart would give the job more devices than it has.
 
-        The restart leaves out only the absent workers.
+        The restart leaves out only the absent workers. It asks no worker that the job
+        uses, since these are busy.
         """
+        known = self._workers
         try:
-            return len(self.without(absent)[1]) > self.used
+            return len(self.without(absent, known, awaits_busy=False)[1]) > self.used
         except UserConnectionError:
             return False
+        finally:
+            self._workers = known
 
-    def without(self, absent: Collection[int]) -> tuple[list[str], list[str]]:
+    def without(
+        self,
+        absent: Collection[int],
+        known: Mapping[int, WorkerDescription] = {},
+        awaits_busy: bool = True,
+    ) -> tuple[list[str], list[str]]:
         """Returns the devices that are left without the absent workers.
 
-        Returns all of them, and those that the job would use, by full names.
+        Returns all of them, and those that the job would use, by full names. Asks all
+        workers but the `known` ones. See `find_workers` on `awaits_busy`.
 
         Raises:
             ConnectionError: if another worker does not answer.
         """
         if self._cluster is not None:
-            present = self._cluster.without(absent)
-            self._workers = find_workers(present).workers if present.present else {}
-        asked = self._asked
+            new = self._cluster.without({*absent, *known})
+            found = find_workers(new, awaits_busy).workers if new.present else {}
+            self._workers = {**known, **found}
+        asked, self._others = self._asked, set()
         if isinstance(asked.devices, int):
             tasks = self._tasks(asked.devices, is_complete=not absent)
             left = first_devices(asked.devices, tasks, self._fits)
@@ -166,9 +182,12 @@ class JobDevices:
         if name.index >= number or is_failed:
             return False
         if name.worker is None:
-            return not self._other_kind(_local_kind(name))
-        kinds = self._workers[name.worker].device_kinds
-        return not self._other_kind(kinds[device_kind_key(name)])
+            kind = _local_kind(name)
+        else:
+            kind = self._workers[name.worker].device_kinds[device_kind_key(name)]
+        if other := self._other_kind(kind):
+            self._others.add(other)
+        return not other
 
     def _other_kind(self, kind: DeviceKind) -> str:
         """Returns how a kind differs from the job's kind, or ""."""
@@ -217,3 +236,9 @@ def first_line(error: BaseException) -> str:
 def count_of(number: int) -> str:
     """Returns a number of devices as text."""
     return f"{number} device{'s' if number != 1 else ''}"
+
+
+def kind_text(kind: DeviceKind) -> str:
+    """Returns the type and the model of a kind of device as text."""
+    model = kind.get("model") or kind.get("processor", "")
+    return f"{kind.get('type', '')} {model}".strip()

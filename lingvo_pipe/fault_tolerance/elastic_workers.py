@@ -15,6 +15,10 @@ from typing import Protocol
 from lingvo_pipe.fault_tolerance.left_out import LeftOut
 from lingvo_pipe.fault_tolerance.worker_status import LostWorkers
 
+# After so many looks without a worker that is back, the next one must wait for another
+# checkpoint. Fewer may be late answers.
+_MAX_MISSES = 3
+
 
 class Needs(Protocol):
     """An elastic job's needs of its workers."""
@@ -49,6 +53,7 @@ class ElasticWorkers:
         needs: the job's needs. The job sets them.
         left_out: the workers and devices that the job leaves out.
         lack: why the job cannot continue without the absent workers, or "".
+        wait: seconds until the job continues without the absent workers.
     """
 
     needs: Needs
@@ -64,10 +69,12 @@ class ElasticWorkers:
     ) -> None:
         self.lost_seconds, self._grow_seconds = lost_seconds, grow_seconds
         self.left_out, self._progress, self._clock = left_out, progress, clock
-        self.lack, self._log = "", log
+        self.lack, self.wait, self._log = "", 0.0, log
         self._begin = clock()
+        self._since: dict[int, float] = {}  # When each absent worker became absent.
         self._seen: str | None = None  # The progress when a worker came back.
-        self._misfits: dict[int, str] = {}  # Of workers that are back.
+        self._misses = 0  # Looks since then in which none was back.
+        self._problems: dict[int, str] = {}  # Of workers that are back.
         self._logged: set[str] = set()
 
     def absent(self, workers: LostWorkers) -> dict[int, str]:
@@ -89,17 +96,19 @@ class ElasticWorkers:
         return texts
 
     def goes_on(
-        self, workers: LostWorkers, absent: Collection[int], waited: float
+        self, workers: LostWorkers, absent: Collection[int], left: float
     ) -> bool:
         """Returns whether the job continues without the absent workers.
 
-        If so, `workers` no longer searches for them. `waited` is the time in seconds
-        since the start.
+        If so, `workers` no longer searches for them. Each worker has `lost_seconds`
+        since it became absent, but at most `left` seconds from now.
         """
-        if waited < self.lost_seconds and not {*absent} <= {*self.left_out.workers}:
-            return False
-        self.lack = self.needs.lack(absent)
-        if self.lack:
+        now, known = self._clock(), self.left_out.workers
+        self._since = {task: self._since.get(task, now) for task in absent}
+        last = max((t for i, t in self._since.items() if i not in known), default=None)
+        self.wait = 0.0 if last is None else min(last + self.lost_seconds - now, left)
+        self.lack = "" if self.wait > 0 else self.needs.lack(absent)
+        if self.wait > 0 or self.lack:
             return False
         workers.leave_out(absent)
         return True
@@ -128,10 +137,12 @@ class ElasticWorkers:
         if self._clock() - self._begin < self._grow_seconds:
             return []
         back, progress = self._fitting(workers), self._progress()
-        if not back or self._seen is None:
-            self._seen = progress if back else None
-            return []
-        if progress == self._seen:
+        self._misses = 0 if back else self._misses + 1
+        if self._misses >= _MAX_MISSES:
+            self._seen = None
+        if back and self._seen is None:
+            self._seen = progress
+        if not back or progress == self._seen:
             return []
         if not self.needs.gains(workers.left_out.difference(back)):
             return []
@@ -140,22 +151,26 @@ class ElasticWorkers:
     def _fitting(self, workers: LostWorkers) -> list[int]:
         """Returns the workers that are back and fit. Logs once why others do not.
 
-        A worker that has just started may not describe itself yet, so its misfit is
+        A worker that has just started may not describe itself yet, so its problem is
         logged when it is seen for the second time.
         """
-        misfits = {
-            task: self.needs.misfit(task)
-            for task in workers.back()
+        problems = {
+            task: cut_off or self._misfit(task)
+            for task, cut_off in workers.back().items()
             if not self.needs.is_leaving(task)
         }
-        for task, misfit in misfits.items():
-            line = f"{workers.name(task)} is back, but does not fit: {misfit}."
-            is_known = self._misfits.get(task) == misfit
-            if misfit and is_known and line not in self._logged:
+        for task, problem in problems.items():
+            line = f"{workers.name(task)} is back, but {problem}."
+            is_known = self._problems.get(task) == problem
+            if problem and is_known and line not in self._logged:
                 self._logged.add(line)
                 self._log(line)
-        self._misfits = misfits
-        return [task for task, misfit in misfits.items() if not misfit]
+        self._problems = problems
+        return [task for task, problem in problems.items() if not problem]
+
+    def _misfit(self, task: int) -> str:
+        misfit = self.needs.misfit(task)
+        return misfit and f"does not fit: {misfit}"
 
 
 def fewest_to_leave_out(pairs: Sequence[tuple[int, int]]) -> set[int]:

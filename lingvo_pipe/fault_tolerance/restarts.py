@@ -89,7 +89,7 @@ class Restarts:
         log: Callable[[str], None] = lambda line: None,
     ) -> None:
         self._start, self.progress, self._is_saving = start, progress, is_saving
-        self._log = log
+        self._log, self._gave_up = log, False
         text = start.environment.get(_RESTARTS_VARIABLE, "")
         number, _, self._reached = text.partition(" ")
         self._number = int(number) if number.isdecimal() else 0
@@ -116,11 +116,15 @@ class Restarts:
 
     def finish_saving(self) -> None:
         """Waits for a checkpoint that is being written, for some time."""
-        end = time.monotonic() + _SAVE_SECONDS
-        if self._is_saving():
-            seconds = f"{_SAVE_SECONDS:.0f} s at most"
-            self._log(f"Waiting for the checkpoint that is being written, {seconds}.")
-        while self._is_saving() and time.monotonic() < end:
+        if self._gave_up or not self._is_saving():
+            return
+        seconds, end = f"{_SAVE_SECONDS:.0f} s", time.monotonic() + _SAVE_SECONDS
+        self._log(f"Waiting for the checkpoint being written, {seconds} at most.")
+        while self._is_saving():
+            if time.monotonic() >= end:
+                self._gave_up = True
+                self._log(f"This checkpoint is given up after {seconds}.")
+                return
             time.sleep(_POLL_SECONDS)
 
     def again(

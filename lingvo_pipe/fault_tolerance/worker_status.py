@@ -206,14 +206,14 @@ class LostWorkers:
         self.used = [i for i in range(len(self._names)) if i not in self.left_out]
         self._used_questions = self._questions.only(self.used)
 
-    def back(self) -> list[int]:
-        """Returns the workers that are left out and could be used again.
+    def back(self) -> dict[int, str]:
+        """Returns the workers that are left out, and answer.
 
-        They answer, and reach all used workers, which reach them.
+        The value is "", or a phrase if a worker and a used one do not reach each other.
         """
         answers = self._questions.ask(self._seconds) if self.left_out else []
         back = [i for i in sorted(self.left_out) if answers[i].identity is not None]
-        return [i for i in back if not self.cut_pairs([*self.used, i])]
+        return {i: self._unreached(i) for i in back}
 
     def lost(self) -> list[str]:
         """Returns a sentence for each worker that is lost."""
@@ -257,6 +257,12 @@ class LostWorkers:
             task: f"{self._names[task]}, which does not reach another worker"
             for task in self._isolated(tasks, self.used, seconds)
         }
+
+    def _unreached(self, task: int) -> str:
+        pairs = [x for x in self.cut_pairs([*self.used, task]) if task in x]
+        others = sorted({*itertools.chain(*pairs)} - {task})
+        names = ", ".join(f"worker:{i}" for i in others)
+        return names and f"it and {names} do not reach each other"
 
     def _isolated(
         self, tasks: Sequence[int], among: Sequence[int], seconds: float

@@ -138,29 +138,35 @@ class WorkerWatch:
         """Returns whether a termination signal has come."""
         return self._signal is not None and self._signal.get() is not None
 
+    def lost(self) -> list[str]:
+        """Returns a sentence for each lost worker, even one killed just now."""
+        return self._workers.lost_after_failure()
+
     def _wait_for_workers(self, signals: TerminationSignals) -> None:
         begin, policy = time.monotonic(), self._elastic
         next_line = begin + _POLL_SECONDS  # No log line if workers come up at once.
         while True:
             absent, now = self._absent(), time.monotonic()
+            left = begin + self._patience - now
+            is_ready = not absent or (
+                policy is not None and policy.goes_on(self._workers, absent, left)
+            )
             if signals.last_signal_name is not None:
                 self._write(self._stopped(signals.last_signal_name))
                 sys.exit(128 + signal.Signals[signals.last_signal_name])
-            waited = now - begin
-            if not absent or (policy and policy.goes_on(self._workers, absent, waited)):
+            if is_ready:
                 return
             names, lack = ", ".join(absent.values()), policy.lack if policy else ""
-            if waited > self._patience:
+            if left < 0:
                 raise UserClusterError(
                     f"Cannot reach {names} within {self._patience:g} seconds."
                     + f" {lack}." * bool(lack),
                     hint="Start each with --job=worker --task=<its number> and the "
                     "same --cluster, or raise --wait_for_workers_seconds.",
                 )
-            seconds = policy.lost_seconds if policy and not lack else self._patience
-            left = round(begin + seconds - now)
-            if now > next_line and left:
-                line = f"Waiting for {names}, {left} s at most."
+            seconds = round(policy.wait if policy and not lack else left)
+            if now > next_line and seconds:
+                line = f"Waiting for {names}, {seconds} s at most."
                 self._write(line + f" {lack}." * bool(lack))
                 next_line = now + _LOG_SECONDS
             time.sleep(_POLL_SECONDS)

@@ -40,14 +40,14 @@ class Generation:
         num_groups: the largest number of groups.
     """
 
-    def __init__(self, task: Any, num_groups: int | None, num_stages: int):
+    def __init__(self, task: Any, num_groups: int | None, num_devices: int):
         """Refuses what cannot generate in groups.
 
         Args:
             task: a CausalLM or Seq2SeqLM of KerasHub.
-            num_groups: the largest number of groups. If None, the number of stages, or
+            num_groups: the largest number of groups. If None, the number of devices, or
                 1 if several groups would change tokens.
-            num_stages: the number of stages.
+            num_devices: the number of devices.
 
         Raises:
             TypeError: if the task is another model.
@@ -57,7 +57,7 @@ class Generation:
         has_own_loop = _has_own_loop(task.sampler)
         self._may_be_one = num_groups is None
         if num_groups is None:
-            num_groups = 1 if has_own_loop else num_stages
+            num_groups = 1 if has_own_loop else num_devices
         check_counts(num_groups=num_groups)
         if num_groups > 1 and has_own_loop:
             raise UserValueError(
@@ -72,7 +72,18 @@ class Generation:
         self._functions: dict[Any, Callable] = {}
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        """Returns what the task's `generate` returns for these arguments."""
+        """Returns what the task's `generate` returns for these arguments.
+
+        Raises:
+            ValueError: if a model assists that runs on one device.
+        """
+        if options.get("assistant_model") is not None:
+            raise UserValueError(
+                path="assistant_model",
+                expected="None, since another model's tokens take their own loop",
+                got=Words(type(options["assistant_model"]).__name__),
+                hint="Call `pipelined.model.generate`, which is not in groups.",
+            )
         runner = shallow_copy(self._task, generate_function=self._generate)
         return runner.generate(*args, **options)
 
@@ -162,7 +173,7 @@ class Generation:
                 path=f"model {self._task.name!r}",
                 expected=f"a {name} that reads its caches alike for prompts and tokens",
                 got=Words(type(self._task).__name__),
-                hint="Generate with model.model, on one device.",
+                hint="Call `pipelined.model.generate`, which is not in groups.",
             )
         if lengths is not None and any(
             lengths.isdisjoint(shape[1:]) for shape in call.part_shapes

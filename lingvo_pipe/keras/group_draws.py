@@ -46,6 +46,7 @@ class GroupDraws:
         self._first_place = first_place(inputs) if self._variables else None
         # For each group, the number of seeds used, and the states then.
         self._after: list[tuple[tf.Tensor, list[tf.Tensor]]] = []
+        self._drawn: set[int] = set()  # Ids of the variables that draw.
 
     def run_loop(
         self,
@@ -75,6 +76,7 @@ class GroupDraws:
             with scope, draws_of_rows():
                 values = body(*values)
             scope.check_draws(tf.compat.v1.get_default_graph())
+            self._drawn |= scope.drawn
             return number + 1, scope.new_states(), *values
 
         number, states, *values = tf.while_loop(
@@ -91,7 +93,8 @@ class GroupDraws:
         numbers, states = zip(*self._after, strict=True)
         longest = tf.argmax(tf.stack(numbers))
         for variable, *after in zip(self._variables, *states, strict=True):
-            variable.assign(tf.gather(tf.stack(after), longest))
+            if id(variable) in self._drawn:
+                variable.assign(tf.gather(tf.stack(after), longest))
 
 
 class _DrawScope(keras.StatelessScope):
@@ -116,6 +119,11 @@ class _DrawScope(keras.StatelessScope):
         if id(variable) in self._after:
             raise _sampler_error("several draws from one SeedGenerator")
         self._after[id(variable)] = value
+
+    @property
+    def drawn(self) -> set[int]:
+        """The ids of the variables that have drawn."""
+        return set(self._after)
 
     def check_draws(self, graph: tf.Graph) -> None:
         """Raises ValueError if a loop's graph draws more often than these seeds do."""

@@ -120,7 +120,9 @@ class PipelinedModel(PlainAttributes):
         self.built = True
         warn_of_layers(model, num_micro_batches)
         if model.compiled:
-            self.compile(**private_names.compile_arguments(model))
+            # KerasHub's models that generate have a sampler.
+            kept = {"sampler": model.sampler} if hasattr(model, "sampler") else {}
+            self.compile(**private_names.compile_arguments(model), **kept)
 
     @property
     def pipeline(self) -> PipeliningLayer:
@@ -155,8 +157,6 @@ class PipelinedModel(PlainAttributes):
         Raises:
             ValueError: if an option is not supported.
         """
-        if hasattr(self.model, "sampler"):  # KerasHub's models that generate have one.
-            kwargs.setdefault("sampler", self.model.sampler)
         bound = inspect.signature(self.model.compile).bind(*args, **kwargs)
         check_compilation({"jit_compile": jit_compile, **bound.arguments, **kwargs})
         self._pipes.warn_of_waiting(self.name)
@@ -222,7 +222,7 @@ class PipelinedModel(PlainAttributes):
         """
         self._cut_if_new()
         self._place_again()
-        new = Generation(self.model, num_groups, self.pipeline.num_stages)
+        new = Generation(self.model, num_groups, len({*self.pipeline.devices}))
         key = "generate", num_groups, new.num_groups
         return self._traced.setdefault(key, new)(*args, **options)
 

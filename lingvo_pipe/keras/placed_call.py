@@ -107,7 +107,7 @@ class PlacedCall:
         placed = []
         for part, traced in zip(parts, cache.after, strict=False):
             with tf.device(self._devices.get(traced.op.name)):
-                placed.append(tf.identity(part))
+                placed.append(_copied(part))
         return placed
 
 
@@ -208,9 +208,20 @@ class _CacheParts(NamedTuple):
 def _cut(cache: tf.Tensor, layout: Layout | None) -> list[tf.Tensor]:
     if layout is None:
         return [cache]
-    slices = tf.unstack(cache, axis=layout.axis)
+    if cache.op.type == "Fill":  # An empty cache: no device need hold the whole.
+        shape = [n for i, n in enumerate(cache.shape) if i != layout.axis]
+        slices = [tf.fill(shape, cache.op.inputs[1]) for _ in layout.slices]
+    else:
+        slices = tf.unstack(cache, axis=layout.axis)
     pairs = zip(slices, layout.slices, strict=True)
     return [part for x, inner in pairs for part in _cut(x, inner)]
+
+
+def _copied(part: tf.Tensor) -> tf.Tensor:
+    """Returns a copy on the current device, where an empty part is made anew."""
+    if part.op.type == "Fill":
+        return tf.fill(part.shape, part.op.inputs[1])
+    return tf.identity(part)
 
 
 def _placeholder(x: Any) -> Any:

@@ -27,6 +27,7 @@ class PlainAttributes(keras.Model):
     load_weights = property(attrgetter("model.load_weights"))
     # These are of KerasHub's tasks.
     save_to_preset = property(attrgetter("model.save_to_preset"))
+    export_to_transformers = property(attrgetter("model.export_to_transformers"))
     preprocess_samples = property(attrgetter("model.preprocess_samples"))
 
 

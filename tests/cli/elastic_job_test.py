@@ -27,7 +27,7 @@ from lingvo_pipe.training.run.run_parts import RunPart
 from tests.support.errors import fails
 
 CPU = {"type": "CPU"}
-ONE = device_name("cpu:1").full
+ZERO, ONE = (device_name(f"cpu:{i}").full for i in range(2))
 FAILED = device_name("cpu:4095").full  # TensorFlow does not know it.
 
 
@@ -60,6 +60,9 @@ class Watch:
     def has_signal(self) -> bool:
         return self.signal is not None
 
+    def lost(self) -> list[str]:
+        return []
+
 
 class NoSignal:
     def get(self) -> None:
@@ -75,7 +78,7 @@ def _no_signals(monkeypatch: pytest.MonkeyPatch) -> None:
 def _one_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     """All devices have one kind, and all workers four of them."""
 
-    def find_workers(cluster: Cluster) -> ReadyWorkers:
+    def find_workers(cluster: Cluster, awaits_busy: bool) -> ReadyWorkers:
         workers = {
             task: WorkerDescription(
                 *("1", "2", task, cluster.workers),
@@ -151,6 +154,7 @@ def test_too_few_devices_end_a_job_on_one_machine() -> None:
     with fails(UserClusterError) as error:
         job.choose(_pipeline(), 2)
     assert "1 of 2 devices" in str(error.value)
+    assert error.value.hint
     with fails(path="--min_devices"):
         _job(LeftOut(), min_devices=2).choose(_pipeline(), 1)
 
@@ -158,7 +162,8 @@ def test_too_few_devices_end_a_job_on_one_machine() -> None:
 def _fail(job: ElasticJob, error: Exception, *used: str) -> Any:
     if used:
         # Without workers to wait for, it chooses what it then uses.
-        job._devices = JobDevices(Asked(1, Cut(1, 1), 1, 1), job._policy, None)
+        asked = Asked(len(used), Cut(1, len(used)), 1, job._min_devices)
+        job._devices = JobDevices(asked, job._policy, None)
         job.use(used)
     with pytest.raises((Restarted, type(error))) as info, job.surviving():
         raise error
@@ -180,7 +185,7 @@ def test_a_model_that_does_not_fit_waits_for_workers_that_are_absent() -> None:
     names = ["worker:0/cpu:0", "worker:1/cpu:0"]
     with fails(UserClusterError) as lack:
         _job(left_out, workers=2).choose(_pipeline(), names)
-    assert str(lack.value) == cause
+    assert str(lack.value).startswith(cause)
     memory = tf.errors.ResourceExhaustedError(None, None, "OOM")
     assert "OOM" in _fail(_job(absent, workers=2), memory, ONE)[0]
 
@@ -192,6 +197,26 @@ def test_a_job_restarts_without_a_device_that_failed() -> None:
     assert left_out == LeftOut(devices={FAILED: 4096}, kind=CPU)
     assert _fail(_job(LeftOut()), ValueError("x"), FAILED) is None
     assert _fail(_job(LeftOut()), error) is None  # Before it has any device.
+
+
+def test_a_job_that_would_have_too_few_devices_ends_with_the_first_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(elastic_job, "failed_devices", lambda *unused: [ONE])
+    job = _job(LeftOut(), min_devices=2)
+    assert _fail(job, ValueError("CUDA"), ZERO, ONE) is None
+    assert _fail(_job(LeftOut()), ValueError("CUDA"), ZERO, ONE) is not None
+
+
+def test_the_devices_of_a_lost_worker_have_not_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It may be lost while they are asked."""
+    monkeypatch.setattr(elastic_job, "failed_devices", lambda *unused: [ONE])
+    monkeypatch.setattr(Watch, "lost", lambda self: ["worker:0 is gone."])
+    job = _job(LeftOut(), workers=1)
+    cause, left_out = _fail(job, ValueError("CUDA"), ONE)
+    assert (cause, left_out) == ("worker:0 is gone.", LeftOut(kind=CPU))
 
 
 def test_a_job_that_was_asked_to_end_does_not_restart(
@@ -214,8 +239,9 @@ def test_a_job_has_one_kind_of_device(monkeypatch: pytest.MonkeyPatch) -> None:
     job.choose(_pipeline(), 2)
     with fails(path="--elastic"):
         job.use([ONE])
-    with fails(path="--elastic"):
+    with fails(path="--elastic") as error:
         _job(LeftOut()).resume([RunPart(0, "", device_kinds=two)])
+    assert "--devices" not in error.value.hint  # The run has both kinds already.
     unknown = {"type": "GPU", "model": ""}
     _job(LeftOut()).resume([RunPart(0, "", device_kinds=[two[0], unknown])])
 
@@ -227,6 +253,8 @@ def test_a_job_keeps_the_kind_of_its_run() -> None:
     with fails(UserClusterError) as error:
         job.choose(_pipeline(), 2)
     assert "0 of 2 devices" in str(error.value)
+    assert "GPU Old" in str(error.value)
+    assert error.value.hint
     job = _job(LeftOut())
     job.resume([RunPart(0, "", device_kinds=[CPU])])
     names = [device_name(x).full for x in ("cpu:0", "cpu:1")]

@@ -42,8 +42,10 @@ class Machines:
 
     def __init__(self, *workers: WorkerDescription | None) -> None:
         self.workers = workers
+        self.found: list[tuple[list[int], bool]] = []
 
-    def find(self, cluster: Cluster) -> ReadyWorkers:
+    def find(self, cluster: Cluster, awaits_busy: bool = True) -> ReadyWorkers:
+        self.found.append((list(cluster.present), awaits_busy))
         found = {task: self.workers[task] for task in cluster.present}
         if None in found.values():
             raise UserClusterError("Cannot reach one.\nMore.")
@@ -115,7 +117,12 @@ def test_a_job_that_loses_all_gpus_does_not_use_cpu_devices(
     machines = Machines(_worker(0), _worker(1), _worker(2))
     job = Job(monkeypatch, machines, 2, GPU_JOB)
     assert job.without() == ""
-    assert job.devices.lack(()).startswith("0 of 2 devices can be used")
+    lack = job.devices.lack(())
+    assert lack.startswith("0 of 2 devices can be used")
+    assert "GPU Old" in lack
+    other = Machines(*(_worker(task, NEW_GPU) for task in range(3)))
+    lack = Job(monkeypatch, other, 2, GPU_JOB).devices.lack(())
+    assert "model: Old before, New now" in lack
 
 
 def test_a_job_on_cpu_devices_does_not_use_gpus(
@@ -144,6 +151,9 @@ def test_a_lack_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     job = Job(monkeypatch, ALL_GPUS, 3, GPU_JOB, min_devices=2)
     assert job.devices.lack({1}) == ""
     assert job.devices.lack({0, 1}).startswith("1 of 3 devices")
+    replicas = Asked(3, Cut(3, 1), 3, 2)  # With two devices left, it would use one.
+    devices = JobDevices(replicas, job.policy, Cluster(ADDRESSES))
+    assert devices.lack({1}).startswith("1 of 3 devices")
     left_out = LeftOut(too_few=2, misfit="it does not fit", kind=OLD_GPU)
     job = Job(monkeypatch, ALL_GPUS, 3, left_out)
     assert job.devices.lack(()) == ""
@@ -161,6 +171,19 @@ def test_a_job_gains_only_by_more_devices(monkeypatch: pytest.MonkeyPatch) -> No
     assert not job.devices.gains(())
     job = Job(monkeypatch, Machines(None, *ALL_GPUS.workers[1:]), 3, GPU_JOB)
     assert not job.devices.gains(())
+
+
+def test_only_the_start_waits_for_busy_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers that are used may be busy, so a job that could grow does not ask them."""
+    machines = Machines(*ALL_GPUS.workers)
+    job = Job(monkeypatch, machines, 3, GPU_JOB)
+    assert job.devices.lack({1}) == ""
+    assert job.without(1) == "worker:0/gpu:0,worker:2/gpu:0"
+    job.devices.used = 2
+    assert job.devices.gains(())
+    assert job.devices.gains(())  # The worker may have restarted since.
+    start = [([0, 2], False), ([0, 2], True)]
+    assert machines.found == [*start, ([1], False), ([1], False)]
 
 
 def test_a_failed_device_is_left_out_until_a_device_is_gone(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import random
+import signal
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,7 @@ from lingvo_pipe.fault_tolerance.elastic_workers import (
 )
 from lingvo_pipe.fault_tolerance.left_out import LeftOut
 from lingvo_pipe.fault_tolerance.worker_status import LostWorkers
+from lingvo_pipe.fault_tolerance.worker_watch import WorkerWatch
 
 
 class Workers(LostWorkers):
@@ -23,6 +26,7 @@ class Workers(LostWorkers):
         self._silent, self.left_out = silent, frozenset()
         self.numbers_back: list[int] = []
         self.cut: list[tuple[int, int]] = []
+        self.cut_off: dict[int, str] = {}
 
     @property
     def answering(self) -> list[int]:
@@ -40,8 +44,8 @@ class Workers(LostWorkers):
     def leave_out(self, tasks: Collection[int]) -> None:
         self.left_out = frozenset(tasks)
 
-    def back(self) -> list[int]:
-        return self.numbers_back
+    def back(self) -> dict[int, str]:
+        return {task: self.cut_off.get(task, "") for task in self.numbers_back}
 
 
 class Job:
@@ -76,7 +80,7 @@ def test_a_worker_that_is_leaving_is_not_waited_for() -> None:
     job.leaving = {2}
     absent = job.policy.absent(workers)
     assert absent == {1: "worker:1", 2: "worker:2, which is leaving"}
-    assert job.policy.goes_on(workers, absent, 0.0)
+    assert job.policy.goes_on(workers, absent, 99.0)
     assert workers.left_out == {1, 2}
     workers.numbers_back = [2]
     job.now = 99.0
@@ -86,30 +90,64 @@ def test_a_worker_that_is_leaving_is_not_waited_for() -> None:
 
 
 def test_a_lost_worker_has_time_to_come_back() -> None:
-    policy, workers = Job().policy, Workers(1, 2)
+    job, workers = Job(), Workers(1, 2)
+    policy = job.policy
     absent = policy.absent(workers)
     assert absent == {1: "worker:1", 2: "worker:2"}
-    assert not policy.goes_on(workers, absent, 4.0)
+    assert not policy.goes_on(workers, absent, 99.0)
+    job.now = 4.0
+    assert not policy.goes_on(workers, absent, 99.0)
+    assert policy.wait == 1.0
     assert workers.left_out == set()
-    assert policy.goes_on(workers, absent, 5.0)
+    job.now = 5.0
+    assert policy.goes_on(workers, absent, 99.0)
     assert workers.left_out == {1, 2}
     assert policy.begin(workers)
     assert policy.left_out.workers == (1, 2)
     assert not policy.begin(workers)
 
 
+def test_each_lost_worker_has_its_own_time() -> None:
+    """A late answer after a long wait for others is no loss, unless the wait ends."""
+    job, workers = Job(), Workers()
+    assert not job.policy.goes_on(workers, {1}, 99.0)
+    job.now = 9.0
+    assert not job.policy.goes_on(workers, {1, 2}, 99.0)
+    assert job.policy.wait == 5.0
+    assert job.policy.goes_on(workers, {1}, 99.0)
+    job.now = 15.0
+    assert not job.policy.goes_on(workers, {2}, 99.0)
+    assert job.policy.goes_on(workers, {2}, -1.0)
+
+
 def test_a_worker_that_was_left_out_is_not_waited_for_again() -> None:
     policy, workers = Job(LeftOut(workers=(1, 2))).policy, Workers()
-    assert policy.goes_on(workers, {1, 2}, 0.0)
-    assert not policy.goes_on(workers, {0, 1, 2}, 0.0)
+    assert policy.goes_on(workers, {1, 2}, 99.0)
+    assert not policy.goes_on(workers, {0, 1, 2}, 99.0)
 
 
 def test_a_job_that_lacks_devices_waits() -> None:
     policy, workers = Job().policy, Workers()
-    assert not policy.goes_on(workers, {0, 1, 2}, 9.0)
+    assert not policy.goes_on(workers, {0, 1, 2}, 0.0)
     assert policy.lack == "3 are too many"
-    assert policy.goes_on(workers, {2}, 9.0)
+    assert not policy.goes_on(workers, {2}, 99.0)
     assert policy.lack == ""
+    assert policy.goes_on(workers, {2}, 0.0)
+
+
+def test_a_signal_that_comes_while_devices_are_counted_ends_the_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def lack(self: Job, absent: Collection[int]) -> str:
+        signal.raise_signal(signal.SIGTERM)
+        return ""
+
+    monkeypatch.setattr(Job, "lack", lack)
+    restarts: Any = None
+    watch = WorkerWatch(Workers(1), 1.0, 0.0, restarts, True, print, Job().policy)
+    with pytest.raises(SystemExit) as ended:
+        watch.begin()
+    assert ended.value.code == 128 + signal.SIGTERM
 
 
 def test_a_worker_that_does_not_fit_is_absent() -> None:
@@ -159,10 +197,14 @@ def test_workers_that_are_back_join_after_a_checkpoint_but_not_too_often() -> No
     assert job.policy.added(workers) == []  # It may have come after the checkpoint.
     workers.numbers_back = []
     job.progress = "c"
-    assert job.policy.added(workers) == []
+    for _ in range(3):
+        assert job.policy.added(workers) == []
     workers.numbers_back = [1]
     assert job.policy.added(workers) == []
     job.progress = "d"
+    workers.numbers_back = []
+    assert job.policy.added(workers) == []  # By chance.
+    workers.numbers_back = [1]
     assert job.policy.added(workers) == ["worker:1"]
     job.can_gain = False
     assert job.policy.added(workers) == []
@@ -182,6 +224,16 @@ def test_a_worker_that_is_back_but_does_not_fit_is_named_once() -> None:
     job.policy.added(workers)
     job.progress = "e"
     assert job.policy.added(workers) == ["worker:2"]
+
+
+def test_a_worker_that_is_back_but_does_not_reach_others_is_named_once() -> None:
+    job, workers = Job(), Workers()
+    job.now, workers.numbers_back = 99.0, [1]
+    workers.cut_off = {1: "it and worker:0 do not reach each other"}
+    for progress in "abcd":
+        job.progress = progress
+        assert job.policy.added(workers) == []
+    assert job.logged == [f"worker:1 is back, but {workers.cut_off[1]}."]
 
 
 def test_the_next_process_knows_what_is_left_out() -> None:

@@ -12,6 +12,7 @@ from typing import NoReturn
 import pytest
 
 import lingvo_pipe
+from lingvo_pipe.fault_tolerance import restarts as module
 from lingvo_pipe.fault_tolerance.restarts import (
     ProcessStart,
     Restarts,
@@ -118,6 +119,19 @@ def test_a_restart_waits_for_a_checkpoint_that_this_process_writes(
         restarts.again(None, "")
     later.join()
     assert len(logged) == 1
+
+
+def test_a_checkpoint_is_given_up_once_and_with_a_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_SAVE_SECONDS", 0.0)
+    logged: list[str] = []
+    start = ProcessStart((), "", {})
+    restarts = Restarts(start, lambda: "", lambda: True, logged.append)
+    restarts.finish_saving()
+    assert len(logged) == 2
+    restarts.finish_saving()
+    assert len(logged) == 2
 
 
 def test_a_signal_that_comes_until_the_restart_ends_the_process(

@@ -295,11 +295,13 @@ def test_a_worker_is_back_if_all_used_workers_reach_it() -> None:
     replies = Replies(NUMBERED)
     workers = _four(replies)
     workers.leave_out([1, 3])
-    assert workers.back() == [1, 3]
+    assert workers.back() == {1: "", 3: ""}
     replies.cut |= {(1, 3), (2, 3)}
-    assert workers.back() == [1]
+    back = workers.back()
+    assert back[1] == ""
+    assert re.findall(r"worker:\d", back[3]) == ["worker:2"]
     replies.cut.add((1, 0))
-    assert workers.back() == []
+    assert re.findall(r"worker:\d", workers.back()[1]) == ["worker:0"]
     assert workers.cut_pairs([0, 1, 2, 3]) == [(1, 0), (1, 3), (2, 3)]
 
 

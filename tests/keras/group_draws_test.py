@@ -16,6 +16,7 @@ from tests.keras.language_models import (
     TinyLanguageModel,
     hub,
     pipelined_of,
+    prompts,
     tokens_of,
 )
 from tests.support.errors import fails
@@ -73,6 +74,19 @@ def test_draws_that_groups_would_change_are_of_one_group(make: Any) -> None:
         global_seed().assign([5, 0])
         generated.append(tokens_of(model, 2, 6))
     assert generated[0] == generated[1]
+
+
+def test_a_generator_that_never_draws_stays_as_it_is() -> None:
+    """Also where the first group has the longer prompts, and skips seeds."""
+    drawing, unused = keras.random.SeedGenerator(1), keras.random.SeedGenerator(2)
+    sampler = own_sampler(drawing)
+    sampler.seed_generators = [drawing, unused]
+    before = [x.state.numpy().tolist() for x in (drawing, unused)]
+    reversed_prompts = {name: x[::-1] for name, x in prompts(4, 10).items()}
+    pipelined = pipelined_of(TinyLanguageModel(sampler))
+    pipelined.generate(reversed_prompts, stop_token_ids=None, num_groups=2)
+    assert drawing.state.numpy().tolist() != before[0]
+    assert unused.state.numpy().tolist() == before[1]
 
 
 def test_draws_begin_after_the_shortest_prompt() -> None:

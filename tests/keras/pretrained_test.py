@@ -14,7 +14,9 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
+import lingvo_pipe as lp
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.keras.cells.placement import deferred_variables
 from lingvo_pipe.keras.cells.private_names import stored_variable
@@ -22,6 +24,7 @@ from lingvo_pipe.keras.pipelined_model import PipelinedModel
 from tests.keras.toy_models import assert_close, assert_same
 from tests.support.cases import exhaustive
 from tests.support.command_line import CommandLine
+from tests.support.errors import fails
 from tests.support.presets import SENTENCES, write_preset
 
 hub = pytest.importorskip("keras_hub")  # It needs Python 3.11.
@@ -123,6 +126,35 @@ def test_a_preset_larger_than_a_device_is_tuned(
         models[name].save(path)
     opened = [keras.models.load_model(x, compile=False) for x in files.values()]
     compare([x.weights for x in opened])
+
+
+@pytest.mark.exhaustive
+def test_texts_are_taken_and_returned_as_by_plain_kerashub(tmp_path: Path) -> None:
+    preset = write_preset(tmp_path / "p")
+    plain, task = loaded(preset, "full"), loaded(preset, "full")
+    pipelined: Any = PipelinedModel(task, devices=2)
+    for model in (plain, pipelined):
+        model.compile(sampler="greedy", jit_compile=False)
+    batches = tf.data.Dataset.from_tensor_slices(PROMPTS).batch(2)
+    for prompts in (PROMPTS, PROMPTS[0], batches):
+        for strip_prompt in (False, True):
+            options = {"max_length": 8, "strip_prompt": strip_prompt}
+            expected = plain.generate(prompts, **options)
+            assert pipelined.generate(prompts, **options) == expected
+    assert pipelined.export_to_transformers == task.export_to_transformers
+    with fails(path="assistant_model"):
+        pipelined.generate(PROMPTS, assistant_model=plain)
+
+
+@pytest.mark.exhaustive
+def test_a_preset_is_planned_without_its_weights(tmp_path: Path) -> None:
+    preset = write_preset(tmp_path / "p")
+
+    def make() -> Any:
+        return hub.models.CausalLM.from_preset(preset, load_weights=False)
+
+    plan = lp.plan(make, "2x80GB@1TFLOPS", 8, num_stages=2)
+    assert f"{make().count_params():,} parameters" in str(plan)
 
 
 def test_unknown_sizes_are_given_to_choose_stages() -> None:

@@ -17,8 +17,8 @@ class Regression(base_model.BaseTask):
     p.train.learning_rate = 0.1
     p.train.summary_interval_steps = 60  #-
 #+    p.train.save_interval_steps = 60
-    p.train.clip_gradient_norm_to_value = 1.0
     p.eval.samples_per_summary = 100  #-
+    p.train.clip_gradient_norm_to_value = 1.0
 #+    p.pipeline.cell_tpl = [p.fc_tpl]
     return p
 

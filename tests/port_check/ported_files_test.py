@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 import sys
 import types
 from collections import defaultdict
@@ -56,9 +58,29 @@ def test_all_lines_that_change_are_listed_and_no_other(name: str) -> None:
     report = check_source("\n".join(lines))
     listed = {x.line - 1 for x in report if x.kind == "change"}
     # What a task lacks is listed at its class.
-    listed -= {x.line - 1 for x in report if x.what.startswith("no PipelineInputs")}
+    listed -= {x.line - 1 for x in report if x.what.startswith("no ")}
     assert [lines[i] for i in listed - changed] == []
     assert [lines[i] for i in changed - bodies - listed] == []
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_all_lines_that_are_added_are_named(name: str) -> None:
+    """A line stands for the line before, is in its body, or defines what is named."""
+    lines = FILES[name].splitlines()
+    named = "".join(x.instead for x in check_source("\n".join(lingvos(FILES[name]))))
+    defining = []
+    for before, line in itertools.pairwise(lines):
+        if line.startswith("#+"):
+            is_inside = before.startswith("#+") and _depth(before) < _depth(line)
+            if before.endswith("#-"):
+                named += line
+            elif not is_inside:
+                defining.append(re.sub(r"#\+ *(def )?([\w.]+).*", r"\2", line))
+    assert [x for x in defining if x not in named] == []
+
+
+def _depth(added: str) -> int:
+    return len(added) - len(added.removeprefix("#+").lstrip())
 
 
 @pytest.fixture(name="module")

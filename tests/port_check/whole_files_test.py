@@ -19,8 +19,8 @@ Finding = tuple[int, str, str, str]
 INCOMPLETE: Finding = (
     3,
     "change",
-    "no PipelineInputs, LossTargets, ComputeLoss",
-    "Define PipelineInputs(",
+    "no PipelineInputs, LossTargets, ComputeLoss, p.pipeline.cell_tpl",
+    "Add PipelineInputs(",
 )
 CASES: dict[str, tuple[str, list[Finding]]] = {
     "methods of the file are known": (
@@ -89,9 +89,10 @@ Second.Params().Set(dim=1, defined_elsewhere=2, vn=3)
     return batch
   def ComputeLoss(self, theta, predictions, batch):
     return predictions
+p.pipeline.cell_tpl = []
 """,
         [
-            (3, "change", "no PipelineInputs, LossTargets", "Define PipelineInputs("),
+            (3, "change", "no PipelineInputs, LossTargets", "Add PipelineInputs("),
             (5, "change", "ComputePredictions", "a layer's FProp"),
             (7, "change", "ComputeLoss", "predictions"),
         ],
@@ -198,6 +199,30 @@ class Third(builder.FCLayer):
             (30, "change", "super().FProp", "too many"),
         ],
     ),
+    "lists of children": (
+        f"""{LAYER.replace("builder", "layers")}
+  def __init__(self, params):
+    fc = layers.FCLayer.Params()
+    fcs = []
+    for _ in range(3):
+      fcs.append(fc.Copy())
+    self.CreateChildren(name="fcs", params=fcs)
+    more = [fc] * len(fcs)
+    more += fcs
+    self.CreateChildren("more", more)
+    self.CreateChildren("unlike", [fc, layers.BatchNormLayer.Params()])
+  def FProp(self, theta, x, paddings):
+    for i in range(3):
+      x = self.fcs[i].FProp(theta.fcs[i], x, paddings)
+    y = [c.FProp(theta.more[i], x, x) for i, c in enumerate(self.more)]
+    return self.unlike[1].FProp(theta.unlike[1], sum(y), paddings)
+""",
+        [
+            (6, "note", "FCLayer", "RELU"),
+            (17, "change", "self.fcs[i].FProp", "too many"),
+            (18, "change", "c.FProp", "too many"),
+        ],
+    ),
     "a task's params, children and loss": (
         f"""{TASK.replace("builder,", "optimizer,")}
   def PipelineInputs(self, batch): return batch
@@ -212,7 +237,7 @@ class Model:
   def Task(self):
     p = Task.Params()
     p.train.optimizer = optimizer.Adam.Params()
-    p.pipeline.Set(num_micro_batch=3)
+    p.pipeline.Set(num_micro_batch=3, cell_tpl=[])
     train = p.train
     train.max_step = p.input
     p.eval.interval_steps = p.train.max_steps
@@ -237,7 +262,28 @@ class Whole(Task):
   def LossTargets(self, batch): return batch
   def ComputeLoss(self, predictions, targets): return predictions
 """,
-        [],
+        [(6, "change", "no p.pipeline.cell_tpl", "p.pipeline.cell_tpl = ")],
+    ),
+    "pairs that a loss returns": (
+        f"""{TASK}
+  def PipelineInputs(self, batch): return batch
+  def LossTargets(self, batch): return batch
+  def _Loss(self, predictions):
+    both = predictions, predictions
+    return both
+  def ComputeLoss(self, predictions, targets):
+    if targets.x:
+      return (targets, 1) if targets.y else targets
+    if targets.z:
+      return self._Loss(predictions)
+    metrics, _ = self._Loss(predictions)
+    return metrics
+Task.Params().pipeline.cell_tpl.append(1)
+""",
+        [
+            (12, "change", "return (targets, 1) if targets.y else targets", "alone"),
+            (14, "change", "return self._Loss(predictions)", "alone"),
+        ],
     ),
     "methods of builders": (
         """\

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lingvo_pipe.core.errors import UserClusterError
+from lingvo_pipe.core.errors import UserError
 from lingvo_pipe.training.run.run_parts import disturbances, read_parts
 from tests.support.command_line import CommandLine, saved_variables, write_small_model
 
@@ -49,11 +49,14 @@ def test_a_run_goes_on_without_a_failed_device(
 
 
 @pytest.mark.exhaustive
-def test_a_run_ends_with_too_few_devices(command_line: CommandLine) -> None:
+def test_a_run_with_too_few_devices_ends_with_their_error(
+    command_line: CommandLine,
+) -> None:
     code, output, errors = command_line.run(
         *("-m", "lingvo_pipe.trainer", *FLAGS),
         *("--elastic", "--min_devices=2", "--logdir=few"),
     )
-    assert code == UserClusterError.exit_code
+    assert code == UserError.exit_code
     assert re.search(r"^cpu:1 failed: ", output, re.M)
-    assert re.search(r"^error: 1 of 2 devices .*--min_devices is 2\.$", errors, re.M)
+    assert re.search(r"^1 of 2 devices .*--min_devices is 2\.$", output, re.M)
+    assert "CUDA_ERROR_ILLEGAL_ADDRESS" in errors

@@ -178,12 +178,14 @@ def warn_of_turns(name: str) -> None:
 def forget_functions(model: keras.Model) -> None:
     """Makes a model and the models in it forget functions traced with old storage.
 
-    Evaluation and prediction are traced again. Training raises an error until the model
-    is compiled again, since other variables may be trainable now.
+    Evaluation, prediction and generation are traced again. Training raises an error
+    until the model is compiled again, since other variables may be trainable now.
     """
     for x in private_names.flat_layers(model):
         if isinstance(x, keras.Model):
             x.test_function = x.predict_function = None
+            if "generate_function" in vars(x):  # KerasHub's tasks have one.
+                x.generate_function = None
             if x.train_function is not None:
                 x.train_function = functools.partial(_refuse_to_train, x.name)
 

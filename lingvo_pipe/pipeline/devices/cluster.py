@@ -116,13 +116,16 @@ def check_servers(workers: Mapping[int, str]) -> None:
             )
 
 
-def find_workers(cluster: Cluster) -> ReadyWorkers:
+def find_workers(cluster: Cluster, awaits_busy: bool = True) -> ReadyWorkers:
     """Waits until all workers that are used answer, and returns their descriptions.
+
+    Waits minutes for a worker that is still busy, unless `awaits_busy` is False.
 
     Raises:
         ConnectionError: if a worker is missing or unexpected.
     """
-    return ReadyWorkers(_reach(cluster.present), _checked_workers(cluster))
+    host = _reach(cluster.present)
+    return ReadyWorkers(host, _checked_workers(cluster, awaits_busy))
 
 
 def connect(cluster: Cluster, ready: ReadyWorkers) -> None:
@@ -235,9 +238,11 @@ def _own_host(worker: str) -> str | None:
     return None
 
 
-def _checked_workers(cluster: Cluster) -> dict[int, WorkerDescription]:
+def _checked_workers(
+    cluster: Cluster, awaits_busy: bool
+) -> dict[int, WorkerDescription]:
     descriptions = {
-        task: _description(_name(task, address), address)
+        task: _description(_name(task, address), address, awaits_busy)
         for task, address in cluster.present.items()
     }
     wrong = [
@@ -255,10 +260,12 @@ def _checked_workers(cluster: Cluster) -> dict[int, WorkerDescription]:
     return descriptions
 
 
-def _description(name: str, address: str) -> WorkerDescription:
+def _description(
+    name: str, address: str, awaits_busy: bool = True
+) -> WorkerDescription:
     """Waits for the description that a worker writes after its start. Returns it."""
     begin = time.monotonic()
-    deadline, last = begin + ANSWER_SECONDS, begin + FINISH_SECONDS
+    deadline, last = begin + ANSWER_SECONDS, begin + FINISH_SECONDS * awaits_busy
     while True:
         try:
             description = read_worker(address)
@@ -269,8 +276,8 @@ def _description(name: str, address: str) -> WorkerDescription:
             raise UserClusterError(
                 path=name,
                 expected=f"a worker's answer within {ANSWER_SECONDS:.0f} seconds",
-                hint="Another program listens there, or it hangs: restart it with "
-                "--job=worker.",
+                hint="It is busy, or it hangs, or another program listens there. If it "
+                "stays so, restart it with --job=worker.",
             ) from error
         if description is not None:
             return description

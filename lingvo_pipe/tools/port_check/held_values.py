@@ -1,13 +1,17 @@
 """A walk that knows which expressions hold params, and layers made of them.
 
+Of a list, it knows what the items hold if all are of one class.
+
 The params of a class of the file are found by following its method `Params` line by
 line: `super().Params()`, `p.Define(...)`, `p.train.max_steps = ...`. Calls of other
 functions are not followed, so what they return is not known.
 """
 
 import ast
+import builtins
 import contextlib
 import inspect
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,32 +28,37 @@ class Layer:
     cls: Any
 
 
+# A list holds one item that stands for all, or None if they are unlike or unknown.
+Held = Params | Layer | list[Any] | None
+_Comprehension = ast.ListComp | ast.GeneratorExp | ast.SetComp | ast.DictComp
+
+
 class HeldValues(ast.NodeVisitor):
     """A walk that knows what names hold.
 
     Attributes:
         names: values of imported names, and stand-ins of the file's classes.
         cls: the stand-in of the class that the walk is in, or None.
-        held: Params or a Layer, or None, by the local names of the function.
+        held: what the local names of the function hold, or None.
     """
 
     def __init__(self) -> None:
         self.names: dict[str, Any] = {}
         self.cls: Any = None
-        self.held: dict[str, Params | Layer | None] = {}
+        self.held: dict[str, Held] = {}
 
-    def value(self, node: ast.AST) -> Params | Layer | None:
-        """Returns the Params or the Layer that an expression holds, or None."""
+    def value(self, node: ast.AST) -> Held:
+        """Returns the Params, Layer or list that an expression holds, or None."""
         if isinstance(node, ast.Name):
             return self.held.get(node.id)
         if isinstance(node, ast.Subscript):
             inner = self.value(node.value)
-            return inner if isinstance(inner, Layer) else None
+            return inner if isinstance(node.slice, ast.Slice) else _item(inner)
         if isinstance(node, ast.Attribute):
             return self._attribute(node)
         if isinstance(node, ast.Call):
             return self._called(node)
-        return None
+        return self._listed(node)
 
     def known_class(self, node: ast.AST) -> Any:
         """Returns the class that an expression names, or None."""
@@ -58,19 +67,23 @@ class HeldValues(ast.NodeVisitor):
         return cls if inspect.isclass(cls) else CLASSES.get("".join(names[-1:]))
 
     def visit_For(self, node: ast.For) -> None:
-        """Follows a loop over a list of layers, also by `enumerate` and `zip`."""
-        targets, sources = [node.target], [node.iter]
-        if isinstance(node.iter, ast.Call) and isinstance(node.target, ast.Tuple):
-            is_numbered = ast.unparse(node.iter.func) == "enumerate"
-            targets = node.target.elts[is_numbered:]
-            sources = node.iter.args
-        for target, source in zip(targets, sources, strict=False):
-            if isinstance(target, ast.Name):
-                value = self.value(source)
-                self.held[target.id] = value if isinstance(value, Layer) else None
+        """Follows a loop over a list, also by `enumerate` and `zip`."""
+        self._loop(node.target, node.iter)
         self.generic_visit(node)
 
-    def assign(self, targets: list[ast.expr], node: ast.AST) -> None:
+    def visit_ListComp(self, node: _Comprehension) -> None:
+        """Follows the loops of a comprehension."""
+        with self._looping(node):
+            self.generic_visit(node)
+
+    visit_GeneratorExp = visit_SetComp = visit_DictComp = visit_ListComp
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
+        """Follows `fcs += [x]`."""
+        self.generic_visit(node)
+        self.assign([node.target], ast.BinOp(node.target, node.op, node.value))
+
+    def assign(self, targets: list[ast.expr], node: ast.expr) -> None:
         """Records what the targets of an assignment hold."""
         value = self.value(node)
         for target in targets:
@@ -80,6 +93,21 @@ class HeldValues(ast.NodeVisitor):
                 owner = self.value(target.value)
                 if isinstance(owner, Params) and target.attr in owner:
                     owner.Set(**{target.attr: value or UNKNOWN})
+            elif isinstance(target, ast.Subscript):
+                self._add_items(target.value, ast.List([node]))
+
+    def follow(self, node: ast.Call, is_known: bool) -> None:
+        """Follows a call. Unless the function is known, it may change its arguments."""
+        name = ast.unparse(node.func)
+        self.define(node)
+        if node.args and (of := _object_of(node, "append", "extend", "insert")):
+            item = node.args[-1]
+            self._add_items(of, item if name.endswith("extend") else ast.List([item]))
+        if name in ("self.CreateChild", "self.CreateChildren"):
+            self.create(node)
+        elif not is_known and not hasattr(builtins, name):
+            for argument in node.args:  # It may define further params.
+                self.held.pop(getattr(argument, "id", ""), None)
 
     def define(self, node: ast.Call) -> None:
         """Follows `p.Define(name, default, ...)`."""
@@ -92,10 +120,11 @@ class HeldValues(ast.NodeVisitor):
 
     def create(self, node: ast.Call) -> None:
         """Follows `self.CreateChild(name, params)`, and CreateChildren with a list."""
-        if self.cls and len(node.args) > 1:
-            params = self.value(_element(node.args[1]))
-            if isinstance(params, Params) and "cls" in params:
-                self.cls.held_layers[_constant(node.args[0])] = params.Get("cls")
+        given = dict(zip(("name", "params"), node.args, strict=False))
+        given |= {x.arg: x.value for x in node.keywords if x.arg}
+        is_whole = self.cls and {"name", "params"} <= given.keys()
+        if is_whole and (cls := _class_of(self.value(given["params"]))):
+            self.cls.held_layers[_constant(given["name"])] = cls
 
     def returned(self, node: ast.AST) -> None:
         """Follows the `return` of a method `Params`."""
@@ -104,13 +133,55 @@ class HeldValues(ast.NodeVisitor):
             params = value
             self.cls.Params = classmethod(lambda cls: params.Copy().Set(cls=cls))
 
-    def _attribute(self, node: ast.Attribute) -> Params | Layer | None:
+    def _loop(self, target: ast.expr, source: ast.expr) -> None:
+        """Records what the target of a loop over `source` holds."""
+        if isinstance(source, ast.Call) and isinstance(target, ast.Tuple):
+            is_numbered = ast.unparse(source.func) == "enumerate"
+            for each in zip(target.elts[is_numbered:], source.args, strict=False):
+                self._loop(*each)
+        elif isinstance(target, ast.Name):
+            self.held[target.id] = _item(self.value(source))
+
+    @contextlib.contextmanager
+    def _looping(self, node: _Comprehension) -> Iterator[None]:
+        """Records what the targets of a comprehension hold within it."""
+        walks = [ast.walk(each.target) for each in node.generators]
+        names = [x.id for walk in walks for x in walk if isinstance(x, ast.Name)]
+        outer = {name: self.held.get(name) for name in names}
+        self.held |= dict.fromkeys(names)
+        for each in node.generators:
+            self._loop(each.target, each.iter)
+        yield
+        self.held |= outer
+
+    def _add_items(self, of: ast.expr, items: ast.expr) -> None:
+        """Records that a list has further items."""
+        if isinstance(self.value(of), list):
+            self.assign([of], ast.BinOp(of, ast.Add(), items))
+
+    def _listed(self, node: ast.AST) -> Held:
+        """Returns the list that a display, a comprehension, + or * holds, or None."""
+        if isinstance(node, (ast.List, ast.Tuple)):
+            return _alike([self.value(x) for x in node.elts])
+        if isinstance(node, ast.ListComp):
+            with self._looping(node):
+                return [self.value(node.elt)]
+        if isinstance(node, ast.BinOp):
+            sides = [self.value(node.left), self.value(node.right)]
+            lists = [x for x in sides if isinstance(x, list)]
+            if len(lists) == {ast.Add: 2, ast.Mult: 1}.get(type(node.op)):
+                return _alike(sum(lists, []))
+        return None
+
+    def _attribute(self, node: ast.Attribute) -> Held:
         is_own = isinstance(node.value, ast.Name) and node.value.id == "self"
         if is_own and self.cls:
             return _params_of(self.cls) if node.attr == "params" else self._part(node)
         owner = self.value(node.value)
         if isinstance(owner, Params) and node.attr in owner:
             inner = owner.Get(node.attr)
+            if isinstance(inner, list):
+                return _alike(inner)
             return inner if isinstance(inner, Params) else None
         return self._part(node) if isinstance(owner, Layer) else None
 
@@ -164,13 +235,26 @@ def _constant(node: ast.AST) -> Any:
     return node.value if isinstance(node, ast.Constant) else None
 
 
-def _element(node: ast.AST) -> ast.AST:
-    """Returns the first element of a list of which all are alike, or `node`."""
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-        node = node.left
-    if isinstance(node, (ast.List, ast.Tuple)) and node.elts:
-        return node.elts[0]
-    return node.elt if isinstance(node, ast.ListComp) else node
+def _item(value: Held) -> Held:
+    """Returns what an item of a list holds."""
+    if isinstance(value, list):
+        return value[0] if value else None
+    return value if isinstance(value, Layer) else None
+
+
+def _class_of(value: Held) -> Any:
+    """Returns the class of a layer, of its params, or of all in a list, or None."""
+    if isinstance(value, list):
+        return _class_of(_item(value))
+    if isinstance(value, Params):
+        return value.Get("cls") if "cls" in value else None
+    return value.cls if isinstance(value, Layer) else None
+
+
+def _alike(items: list[Any]) -> list[Any]:
+    """Returns a list of the first item, which stands for all, or of None."""
+    classes = {_class_of(item) for item in items}
+    return items[:1] if len(classes) < 2 and None not in classes else [None]
 
 
 def _params_of(cls: Any) -> Params | None:

@@ -30,7 +30,7 @@ from lingvo_pipe.tools.port_check.counterparts import (
 )
 from lingvo_pipe.tools.port_check.held_values import STAND_IN, Layer, dotted
 from lingvo_pipe.tools.port_check.part_check import PartCheck
-from lingvo_pipe.tools.port_check.tasks import task_problems
+from lingvo_pipe.tools.port_check.tasks import sets_cells, task_problems
 from lingvo_pipe.training.task.base_task import BaseTask
 from lingvo_pipe.training.task.protocols import DecodingTask
 
@@ -76,6 +76,7 @@ def check_source(source: str) -> list[Finding]:
             check.add_import(node)
         if isinstance(node, ast.ClassDef):
             check.bases |= {ast.unparse(base) for base in node.bases}
+    check.has_cells = sets_cells(tree)
     check.visit(tree)
     return sorted(check.findings)
 
@@ -92,6 +93,7 @@ class _Check(PartCheck):
         tensors: names of the method's variables that hold tensors.
         missing: what to use instead of imported names that are not here.
         bases: names of the base classes of the file's classes.
+        has_cells: True if the file sets a param cell_tpl.
     """
 
     def __init__(self) -> None:
@@ -100,6 +102,7 @@ class _Check(PartCheck):
         self.is_lingvos = False
         self.tensors: set[str] = set()
         self.bases: set[str] = set()
+        self.has_cells = False
         self.missing: dict[str, str] = {}
 
     def add_import(self, node: ast.Import | ast.ImportFrom) -> None:
@@ -188,12 +191,7 @@ class _Check(PartCheck):
             self._check_layer_call(node, num_args, keywords)
         if isinstance(node.func, ast.Attribute) and node.func.attr == "Set":
             self._check_set(node.func.value, keywords)
-        self.define(node)
-        if names in (["self", "CreateChild"], ["self", "CreateChildren"]):
-            self.create(node)
-        elif value is UNKNOWN:  # It may define further params.
-            for argument in node.args:
-                self.held.pop(getattr(argument, "id", ""), None)
+        self.follow(node, value is not UNKNOWN)
         reads_name = any(ast.unparse(x).endswith(".name") for x in node.args)
         if names[1:] == ["name_scope"] and self.method == "FProp" and reads_name:
             self._find(node, ast.unparse(node), _SCOPE, "note")
@@ -254,7 +252,8 @@ class _Check(PartCheck):
             members |= {"__module__": STAND_IN, "held_layers": {}}
             self.cls = self.names[node.name] = type(node.name, tuple(classes), members)
             if issubclass(self.cls, BaseTask):
-                for found in task_problems(node, self.cls, node.name in self.bases):
+                is_base = node.name in self.bases
+                for found in task_problems(node, self.cls, is_base, self.has_cells):
                     self._find(*found)
         # Other methods use what these two define.
         node.body.sort(key=lambda x: _FIRST.get(getattr(x, "name", ""), len(_FIRST)))

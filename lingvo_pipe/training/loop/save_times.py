@@ -48,7 +48,8 @@ class SaveRequest:
 
     Attributes:
         is_asked: whether there is a request.
-        is_saved: whether there is a checkpoint of all steps so far.
+        is_saved: whether there is a checkpoint of all steps so far. It ends before the
+            run awaits the next batch, since a request may come meanwhile.
     """
 
     def __init__(self, patience: float = 10.0) -> None:

@@ -287,6 +287,7 @@ class TrainingRun:
         batch_size = self._train_input.params.batch_size
         with segment.progress as progress:
             while not is_last:
+                self._save_request.is_saved = False
                 group = batches.next(max_group(self._task.params, step))
                 if problem := self._failures.input_problem(group, step):
                     self._failures.check_variables(step)
@@ -295,7 +296,6 @@ class TrainingRun:
                         segment.saver.wait()
                     raise problem
                 self._activity = f"step {step + len(group)} to end"
-                self._save_request.is_saved = False
                 with segment.part.timing(len(group), batch_size):
                     for metrics in self._failures.train(group):
                         step += 1

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -133,6 +134,15 @@ def test_a_worker_that_is_busy_is_waited_for(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(trainer_side, "FINISH_SECONDS", 1.0)
     with _busy(worker.target), fails(UserClusterError, path="worker:0"):
         trainer_side._description("worker:0", address)
+
+
+def test_a_busy_worker_may_be_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = tf.errors.DeadlineExceededError(None, None, "late")
+    monkeypatch.setattr(trainer_side, "_reach", lambda workers: "h")
+    monkeypatch.setattr(trainer_side, "read_worker", Mock(side_effect=late))
+    monkeypatch.setattr(trainer_side, "is_busy", Mock(side_effect=AssertionError))
+    with fails(UserClusterError, path="worker:0 at a:1"):
+        find_workers(Cluster(("a:1",)), awaits_busy=False)
 
 
 @pytest.mark.exhaustive

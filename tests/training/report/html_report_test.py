@@ -14,6 +14,7 @@ from lingvo_pipe.training.report.curves import COLORS
 from lingvo_pipe.training.report.html_report import report_end, write_report
 from lingvo_pipe.training.run.metrics_log import MetricsLog
 from lingvo_pipe.training.run.run_directory import RunDirectory
+from lingvo_pipe.training.run.run_parts import RunPart
 from lingvo_pipe.training.stability.skipped_batches import SkippedBatches
 from tests.support.errors import fails
 from tests.training.toy_run import STEPS, Input, batch, make_task, run
@@ -128,6 +129,15 @@ def test_the_report_and_the_output_agree(trained, logged):
     assert has_text(trained, rf"; {re.escape(speed)}$")
     (difference,) = [x for x in logged if "label smoothing" in x]
     assert difference in trained.texts
+
+
+def test_the_report_names_what_disturbed_the_run(tmp_path):
+    directory = started(tmp_path)
+    part = RunPart(0, "", last_step=3, cause="worker:1 is gone.")
+    part.write(directory.parts_path)
+    page = report(directory)
+    row = page.texts.index("Disturbed")
+    assert "after step 0: worker:1 is gone." in page.texts[row:]
 
 
 def test_each_metric_has_a_curve_for_each_split(tmp_path):

@@ -1,0 +1,46 @@
+"""Checkpoints are due by steps and by the clock; a request waits for those steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lingvo_pipe.training.loop.batches import BatchGroups
+from lingvo_pipe.training.loop.save_times import SaveRequest, SaveTimes
+from lingvo_pipe.training.task.task_params import train_params
+from tests.training.toy_run import STEPS, Input, batch, make_task, run
+
+
+def test_a_checkpoint_is_due_when_seconds_have_passed_since_the_last() -> None:
+    now = 50.0
+    p = train_params().Set(save_interval_steps=100, save_interval_seconds=9.0)
+    saves = SaveTimes(p, SaveRequest(), lambda: now)
+    now = 58.0
+    assert not saves.is_due(1)
+    assert saves.is_due(100)
+    now = 59.0
+    assert saves.is_due(1)
+    saves.restart_clock()
+    assert not saves.is_due(2)
+    now = 68.0
+    assert saves.is_due(2)
+    p.save_interval_seconds = None
+    assert not SaveTimes(p, SaveRequest(), lambda: 0.0).is_due(1)
+
+
+def test_a_worker_stays_while_the_next_batch_is_awaited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run would train on that batch after the worker was let go."""
+    request, answers = SaveRequest(patience=0.0), list[bool]()
+    original = BatchGroups.next
+
+    def asking(self: BatchGroups, *args: Any) -> Any:
+        answers.append(request.ask())
+        return original(self, *args)
+
+    monkeypatch.setattr(BatchGroups, "next", asking)
+    run(make_task(), Input(*map(batch, range(STEPS))), tmp_path, save_request=request)
+    assert answers == [False] * STEPS
