@@ -96,6 +96,7 @@ class KerasCell(BaseLayer):
         )
         scope.set_value(unseeded, tf.zeros(unseeded.shape, tf.int64))
         weights: dict[int, tf.Tensor] = {}
+        losses: list[Any] = []
         with scope:
             for call, draws in zip(calls.calls, calls.draws[training], strict=True):
                 layer = call.operation
@@ -107,6 +108,8 @@ class KerasCell(BaseLayer):
                 ):
                     made = _made(call, values, training)
                 values.update(zip(call.made, made, strict=True))
+                losses += scope.losses  # Keras forgets a layer's at its next call.
+                scope.losses.clear()
                 if scope.writes[id(unseeded)]:
                     raise UserValueError(
                         path=f"layer {layer.name!r}",
@@ -120,7 +123,7 @@ class KerasCell(BaseLayer):
                 private_names.forget_losses(call.operation)
         if training:
             self._hand_over(scope, context, weights)
-        losses = [*scope.losses, *self._penalties(variable_values)]
+        losses += self._penalties(variable_values)
         if losses:  # Each is a mean over the micro-batch, or Keras's sum of a vector.
             total = tf.add_n([tf.reduce_sum(tf.cast(x, tf.float32)) for x in losses])
             rows = context.num_rows or tf.shape(given[0])[0]
@@ -285,7 +288,9 @@ def _made(
     path = f"layer {call.operation.name!r}"
     args, kwargs = call.arguments(values.__getitem__)
     try:
-        outputs = private_names.run_operation(call.operation, training, args, kwargs)
+        outputs = private_names.run_operation(
+            call.operation, training, args, kwargs, call.models
+        )
     except ValueError as error:  # It has run for an unknown number of examples.
         raise UserValueError(
             f"{path}: {error}\n",

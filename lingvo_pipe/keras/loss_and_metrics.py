@@ -17,6 +17,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 from absl import logging
+from keras import tree
 
 from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.core.nests import map_present, pack_present, present, spec_of
@@ -57,6 +58,8 @@ class LossAndMetrics:
         # Whether losses are computed from the whole mini-batch's outputs.
         self.is_exact = exact_losses is True
         self._layers_add_losses = False
+        self.is_prepared = False  # Whether exactness is chosen.
+        self._are_flat = False  # Whether an output has no dimension but the examples.
         self._functions: dict[tuple[int, int], Callable[..., NestedMap]] = {}
 
     def outputs(self, model: keras.Model, x: Any) -> Any:
@@ -67,7 +70,7 @@ class LossAndMetrics:
 
         def run(x: Any) -> Any:
             with keras.StatelessScope(collect_losses=True) as scope:
-                outputs = model(x, training=False)
+                outputs = model(x, training=True)
             self._layers_add_losses = bool(scope.losses)
             return outputs
 
@@ -144,6 +147,8 @@ class LossAndMetrics:
         Raises:
             ValueError: if a loss has an unknown reduction, or reads trained weights.
         """
+        self.is_prepared = True
+        self._are_flat = any(len(x.shape) < 2 for x in tree.flatten(specs[1]))
         check_reductions(self._loss)
         trackers = [v for m in self._loss.metrics for v in m.variables]
         graph = graph_of_loss(
@@ -158,7 +163,7 @@ class LossAndMetrics:
                 model.name,
             )
         elif num_micro_batches > 1:
-            names = mixing_losses(self._loss, *specs[:2])
+            names = mixing_losses(self._loss, *specs)
             if names and self._exact_losses == "auto":
                 self.is_exact = True
             if not self.is_exact:
@@ -201,7 +206,8 @@ class LossAndMetrics:
         self._metrics.update_state(y, y_pred, sample_weight)
 
     def _all_add_up(self) -> bool:
-        return all(map(_adds_up, self._metrics.metrics))
+        # Of flat outputs, Keras's functions return a mean over the examples.
+        return not self._are_flat and all(map(_adds_up, self._metrics.metrics))
 
     def _micro_batch(
         self,

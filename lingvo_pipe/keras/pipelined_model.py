@@ -29,6 +29,7 @@ from lingvo_pipe.keras.cells.refusals import (
     check_loss,
     check_model,
     check_params,
+    check_steps,
     check_summary,
 )
 from lingvo_pipe.keras.cells.triples import first_inputs, packed_outputs
@@ -284,6 +285,7 @@ class PipelinedModel(PlainAttributes):
 
         If `step` was traced before, it is traced anew: settings of layers may differ.
         """
+        check_steps(self)
         if any(step in key for key in self._traced):
             self._cut(model_cells(self.model))
 
@@ -316,8 +318,7 @@ class PipelinedModel(PlainAttributes):
 
     def _build_compilation(self, data: Any) -> None:
         check_loss(self._compile_loss)
-        compiled = [x for x in (self._compile_loss, self._compile_metrics) if x]
-        if not all(x.built for x in compiled):
+        if not self._compilation.is_prepared:
             x, y, sample_weight = pipelines.specs_of(data)
             specs = y, self._compilation.outputs(self.model, x), sample_weight
             private_names.compute_output_spec(

@@ -62,7 +62,7 @@ class PipeliningLayer(BaseLayer):
         with tying(p.tied, self.path):
             self.CreateChildren("before", p.before_tpl, [first] * len(p.before_tpl))
             self.CreateChildren("cells", p.cell_tpl, layout.owners)
-        check_not_nested((*self.before, *self.cells), PipeliningLayer, self.path)
+        check_not_nested(self.before, self.cells, PipeliningLayer, self.path)
         spec = PipelineSpec(
             layers=self.cells,
             layout=layout,

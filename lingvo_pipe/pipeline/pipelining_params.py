@@ -323,7 +323,7 @@ def _layout(p: InstantiableParams, path: str) -> Layout:
     block_boundaries = [
         stage
         for stage, end in enumerate(boundaries[:-1])
-        if p.cell_tpl[end - 1].cls is LocalLossLayer
+        if issubclass(p.cell_tpl[end - 1].cls, LocalLossLayer)
     ]
     across_blocks = schedule
     if block_boundaries:

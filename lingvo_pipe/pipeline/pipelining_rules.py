@@ -7,7 +7,7 @@ and `schedule` are checked where stages and a schedule are made from them.
 import contextlib
 import math
 import numbers
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -79,11 +79,14 @@ def count_batch_shards(p: InstantiableParams, path: str) -> int:
     return num_batch_shards
 
 
-def check_not_nested(layers: Iterable[BaseLayer], kind: type, path: str) -> None:
-    """Raises ValueError if a pipeline's layer has a pipeline or a local loss inside.
+def check_not_nested(
+    before: Sequence[BaseLayer], cells: Sequence[BaseLayer], kind: type, path: str
+) -> None:
+    """Raises ValueError if a layer has a pipeline inside, or no cell is a local loss.
 
     `kind` is the class of pipelines. `path` is the path of the outer pipeline.
     """
+    layers = (*before, *cells)
     below = [(layer, inner) for layer in layers for inner in layer.Descendants()]
     if pipelines := ", ".join(
         f"{x.path} in {layer.path}" for layer, x in below if isinstance(x, kind)
@@ -95,12 +98,14 @@ def check_not_nested(layers: Iterable[BaseLayer], kind: type, path: str) -> None
             hint="List the inner pipeline's cells in cell_tpl instead.",
         )
     if losses := ", ".join(
-        x.path for layer, x in below if isinstance(x, LocalLossLayer) and x is not layer
+        x.path
+        for layer, x in below
+        if isinstance(x, LocalLossLayer) and not (x is layer and x in cells)
     ):
         raise UserValueError(
             path=f"{path}.cell_tpl",
             expected="each LocalLossLayer to be a cell, which gets the targets",
-            got=Words(f"{losses} inside another layer"),
+            got=Words(f"{losses} elsewhere"),
             hint="List the layers of the outer layer in cell_tpl.",
         )
 

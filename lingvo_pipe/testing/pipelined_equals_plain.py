@@ -39,6 +39,7 @@ class TrainedModel:
 
     name: str  # How it was trained.
     values: list[tuple[str, np.ndarray]]
+    outputs: Any = "array"  # How the outputs of predict are nested.
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,8 @@ def assert_pipelined_equals_plain(
         named_data = dict(zip(("x", "y", "sample_weight"), data, strict=False))
         history = trained.fit(**named_data, **more).history
         evaluation = trained.evaluate(**named_data, return_dict=True, **options)
-        predictions = tree.flatten(trained.predict(data[0], **options))
+        outputs = trained.predict(data[0], **options)
+        predictions = tree.flatten(outputs)
         variables = [*model.variables, *trained.optimizer.variables]
         values = {
             **{f"fit's {key}": history[key] for key in _in_order(history)},
@@ -145,7 +147,8 @@ def assert_pipelined_equals_plain(
         }
         arrays = [*((f"variable {v.path!r}", v.numpy()) for v in variables)]
         arrays += [(what, np.array(x)) for what, x in values.items()]
-        return TrainedModel(name, arrays)
+        nested = tree.map_structure(lambda x: "array", outputs)
+        return TrainedModel(name, arrays, nested)
 
     plain = train("plain Keras")
     for number in num_micro_batches:
@@ -182,6 +185,12 @@ def differences(expected: TrainedModel, got: TrainedModel) -> Iterator[Differenc
 
 
 def _check(expected: TrainedModel, got: TrainedModel, tolerance: float) -> None:
+    if expected.outputs != got.outputs:
+        raise UserAssertionError(
+            path="predict",
+            expected=f"{expected.outputs}, the outputs of {expected.name}",
+            got=Words(f"{got.outputs}"),
+        )
     unequal = [x for x in differences(expected, got) if x.relative > tolerance]
     if unequal:
         first, worst = unequal[0], max(unequal, key=lambda x: x.relative)

@@ -20,9 +20,11 @@ from keras import tree
 
 from lingvo_pipe.keras.cells.private_names import (
     Functional,
+    get_mask,
     graph_of,
     is_graph,
     nodes_in_order,
+    rounded_inputs,
     set_mask,
     standardized_inputs,
 )
@@ -55,6 +57,7 @@ class KerasCall:
     args: tuple[Any, ...]  # Its arguments; a tensor is a `GraphTensor`.
     kwargs: dict[str, Any]
     made: tuple[GraphTensor, ...]  # Its outputs, flat.
+    models: tuple[keras.Model, ...] = ()  # Those around it, the outermost first.
 
     @property
     def taken(self) -> list[GraphTensor]:
@@ -94,7 +97,7 @@ def calls_of(model: keras.Model) -> ModelCalls:
     graph = graph_of(model)
     inputs = tuple(GraphTensor(next(numbers), x) for x in graph.inputs)
     calls: list[KerasCall] = []
-    outputs = _collect(graph, inputs, numbers, calls)
+    outputs = _collect((model,), inputs, numbers, calls)
     return ModelCalls(inputs, tuple(calls), tuple(outputs))
 
 
@@ -104,13 +107,13 @@ def tensors_in(arguments: Any) -> list[GraphTensor]:
 
 
 def _collect(
-    model: keras.Model,
+    models: tuple[keras.Model, ...],
     inputs: Iterable[GraphTensor],
     numbers: Iterator[int],
     calls: list[KerasCall],
 ) -> list[GraphTensor]:
-    """Appends a model's calls to `calls`, and returns the model's outputs."""
-    graph = graph_of(model)
+    """Appends the calls of the last model to `calls`, and returns its outputs."""
+    graph = graph_of(models[-1])
     tensors = dict(zip(map(id, graph.inputs), inputs, strict=True))
     for node in nodes_in_order(graph):
         if any(id(x) not in tensors for x in node.input_tensors):
@@ -120,16 +123,17 @@ def _collect(
             (node.arguments.args, node.arguments.kwargs),
         )
         if is_graph(node.operation):
-            inner = graph_of(node.operation)
-            block_inputs, mask = _inputs_of(inner, *args, **kwargs), kwargs.get("mask")
-            if _has_boundary(inner, block_inputs, mask):
+            inner, mask = node.operation, kwargs.get("mask")
+            block_inputs = _inputs_of(graph_of(inner), *args, **kwargs)
+            if _has_boundary(graph_of(inner), block_inputs, mask):
                 boundary = _boundary_call(inner, block_inputs, mask, numbers)
                 calls.append(boundary)
                 block_inputs = list(boundary.made)
-            outputs = _collect(node.operation, block_inputs, numbers, calls)
+            outputs = _collect((*models, inner), block_inputs, numbers, calls)
         else:
             outputs = [GraphTensor(next(numbers), x) for x in node.outputs]
-            calls.append(KerasCall(node.operation, args, kwargs, tuple(outputs)))
+            made = tuple(outputs)
+            calls.append(KerasCall(node.operation, args, kwargs, made, models))
         tensors.update(zip(map(id, node.outputs), outputs, strict=True))
     return [tensors[id(x)] for x in graph.outputs]
 
@@ -137,15 +141,17 @@ def _collect(
 class Boundary(keras.Operation):
     """The casts, changes of rank and masks that a model applies to its inputs."""
 
-    def __init__(self, graph: Functional) -> None:
-        super().__init__(name=f"inputs_of_{graph.name}")
-        self._graph = graph
+    def __init__(self, model: keras.Model) -> None:
+        super().__init__(name=f"inputs_of_{model.name}")
+        self._model, self._graph = model, graph_of(model)
 
     def call(self, inputs: Sequence[Any], mask: Any = None) -> list[Any]:
         """Returns inputs, in order, as the model's layers take them."""
+        masks = list(map(get_mask, inputs)) if mask is None else tree.flatten(mask)
         structure = tree.pack_sequence_as(self._graph.input, inputs)
-        outputs = standardized_inputs(self._graph, structure)
-        for i, part in enumerate(tree.flatten(mask)):
+        rounded = rounded_inputs(self._model, structure)
+        outputs = standardized_inputs(self._graph, rounded)
+        for i, part in enumerate(masks):
             if part is not None:
                 outputs[i] = tf.identity(outputs[i])
                 set_mask(outputs[i], part)
@@ -165,16 +171,19 @@ def _inputs_of(
 
 
 def _boundary_call(
-    graph: Functional, inputs: Sequence[GraphTensor], mask: Any, numbers: Iterator[int]
+    model: keras.Model,
+    inputs: Sequence[GraphTensor],
+    mask: Any,
+    numbers: Iterator[int],
 ) -> KerasCall:
     specs = [
         keras.KerasTensor(
             (x.spec if len(x.spec.shape) == len(y.shape) else y).shape, y.dtype
         )
-        for x, y in zip(inputs, graph.inputs, strict=True)
+        for x, y in zip(inputs, graph_of(model).inputs, strict=True)
     ]
     outputs = tuple(GraphTensor(next(numbers), spec) for spec in specs)
-    return KerasCall(Boundary(graph), (inputs,), {"mask": mask}, outputs)
+    return KerasCall(Boundary(model), (inputs,), {"mask": mask}, outputs)
 
 
 def _has_boundary(graph: Functional, inputs: Sequence[GraphTensor], mask: Any) -> bool:

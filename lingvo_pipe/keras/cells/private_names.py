@@ -3,6 +3,7 @@
 import contextlib
 import random
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from operator import attrgetter, methodcaller
 from typing import Any
 
@@ -11,12 +12,14 @@ import tensorflow as tf
 from keras import tree
 from keras.src import backend
 from keras.src.backend.common import global_state
+from keras.src.models import functional
 from keras.src.models.functional import Functional, operation_fn
 from keras.src.random import seed_generator
 
 get_mask = backend.get_keras_mask
 set_mask = backend.set_keras_mask
 compute_output_spec = backend.compute_output_spec
+unpack_singleton = functional.unpack_singleton  # The item of a list of one.
 output_structure = attrgetter("_outputs_struct")  # How a model's outputs are nested.
 flat_layers = methodcaller("_flatten_layers")  # A layer and all layers below it.
 remat_mode_of = attrgetter("_remat_mode")  # Of the RematScope of a layer, or None.
@@ -75,18 +78,39 @@ def convert_inputs_as(model: keras.Model, other: keras.Model) -> None:
 
 def rounded_inputs(model: keras.Model, inputs: Any) -> Any:
     """Returns inputs in the dtype to which Keras converts them for a model."""
-    if not model._convert_input_args:
+    if not model._convert_input_args:  # A functional model takes them as they are.
         return inputs
     convert, policy = model.dtype_policy.convert_input, model.input_dtype
     return tree.map_structure(lambda x: convert(x, model.autocast, policy), inputs)
 
 
-def run_operation(operation: Any, training: bool, args: Any, kwargs: Any) -> Any:
-    """Calls a layer or another operation of a graph."""
+def run_operation(
+    operation: Any,
+    training: bool,
+    args: Any,
+    kwargs: Any,
+    models: Sequence[keras.Model] = (),
+) -> Any:
+    """Calls a layer or another operation of a graph, as `models` around it do."""
     # Keras calls layers in their model's scope. Outside of any, TensorFlow refuses the
     # name of a class that begins with "_", and Keras then never leaves its own scope.
-    with tf.name_scope("layer"):
+    with tf.name_scope("layer"), _autocast_scope(models):
         return operation_fn(operation, training=training)(*args, **kwargs)
+
+
+def _autocast_scope(models: Sequence[keras.Model]) -> AbstractContextManager:
+    """Returns the scope that calls of models open, the outermost first.
+
+    In it, a layer with `autocast=False` takes its weights as they are.
+    """
+    scope = None
+    for x in models:
+        if scope is None and x.compute_dtype != x.variable_dtype:
+            scope = backend.AutocastScope(x.compute_dtype)
+        elif scope is not None:
+            casts = x.autocast and backend.is_float_dtype(x.compute_dtype)
+            scope = backend.AutocastScope(x.compute_dtype if casts else None)
+    return contextlib.nullcontext() if scope is None else scope
 
 
 def global_seed() -> keras.Variable:

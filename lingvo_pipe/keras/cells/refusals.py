@@ -275,6 +275,26 @@ def check_compilation(options: Mapping[str, Any]) -> None:
             raise UserValueError(path=path, expected=expected, got=value, hint=hint)
 
 
+def check_steps(pipelined: keras.Model) -> None:
+    """Raises ValueError for methods and options that no step would follow."""
+    steps = pipelined.steps_per_execution
+    check_compilation({"steps_per_execution": steps})
+    for model, kind in ((pipelined, type(pipelined)), (pipelined.model, keras.Model)):
+        own = [
+            x
+            for x in ("compute_loss", "compute_metrics")
+            if x in vars(model) or getattr(kind, x) is not getattr(keras.Model, x)
+        ]
+        if own:
+            raise UserValueError(
+                path=f"model {model.name!r}",
+                expected="keras.Model's own compute_loss and compute_metrics",
+                got=Words(f"its own {' and '.join(own)}"),
+                hint="Give compile the loss and metrics; a layer's add_loss is for "
+                "others.",
+            )
+
+
 @contextlib.contextmanager
 def no_other_variables(path: str, hint: str) -> Iterator[None]:
     """Raises ValueError if code that is traced within reads variables from outside."""

@@ -138,7 +138,9 @@ def kinds_of(
 
 
 def _is_norm(layer: Any) -> bool:
-    return isinstance(layer, keras.layers.BatchNormalization)
+    """Returns whether a layer averages moments by Keras's own rule."""
+    kind = keras.layers.BatchNormalization
+    return isinstance(layer, kind) and type(layer).call is kind.call
 
 
 def _weight_ids(layers: Sequence[Any]) -> set[int]:
@@ -248,7 +250,7 @@ def _traced_draws(
         scope = CellScope(values, seeds, tf.zeros([], tf.int64))
         # At the root, TensorFlow allows no scope that begins with an underscore.
         with tf.name_scope("draws"), scope:
-            outputs = run_operation(call.operation, training, args, kwargs)
+            outputs = run_operation(call.operation, training, args, kwargs, call.models)
         writes.update(scope.writes)
         return outputs
 

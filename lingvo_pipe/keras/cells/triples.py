@@ -25,6 +25,7 @@ from lingvo_pipe.keras.cells.private_names import (
     set_logits,
     set_mask,
     standardized_inputs,
+    unpack_singleton,
 )
 
 # Keras also looks for these operations, by their types, to find logits.
@@ -71,8 +72,9 @@ def first_inputs(model: keras.Model, x: Any) -> list[Any]:
 
 
 def packed_outputs(graph: Functional, triples: Sequence[Any]) -> Any:
-    """Returns flat triples as tensors in the structure of a model's outputs."""
-    return tree.pack_sequence_as(output_structure(graph), all_attached(triples))
+    """Returns flat triples as tensors in the structure of a call's outputs."""
+    outputs = tree.pack_sequence_as(output_structure(graph), all_attached(triples))
+    return unpack_singleton(outputs)
 
 
 def rows_in_place(x: tf.Tensor, first: Any, num_rows: int) -> tf.Tensor:

@@ -48,7 +48,9 @@ def run_call(
     args, kwargs = call.arguments(value_of)
     with scope, known_draws(draws.belong):
         outputs = tree.flatten(
-            private_names.run_operation(call.operation, training, args, kwargs)
+            private_names.run_operation(
+                call.operation, training, args, kwargs, call.models
+            )
         )
     if isinstance(call.operation, keras.Layer):
         private_names.forget_losses(call.operation)

@@ -143,17 +143,19 @@ def _is_of_user(call: KerasCall) -> bool:
 def mixing_losses(compiled: Any, *given: Any) -> list[str]:
     """Returns the names of losses that mix examples, by specs of their arguments."""
     specs: list[list[keras.KerasTensor]] = []
+    of_flat: list[bool] = []  # Whether Keras weights a mean over the examples.
 
-    def note(*args: Any) -> tf.Tensor:
-        specs.append([keras.KerasTensor(x.shape, x.dtype) for x in args[:2]])
+    def note(y_true: Any, y_pred: Any, weight: Any) -> tf.Tensor:
+        specs.append([keras.KerasTensor(x.shape, x.dtype) for x in (y_true, y_pred)])
+        of_flat.append(len(y_pred.shape) < 2 and weight is not None)
         return tf.zeros([])
 
     losses = private_names.flat_losses(compiled)
     private_names.compute_output_spec(
         private_names.with_losses(compiled, [note] * len(losses)), *given
     )
-    pairs = zip(losses, specs, strict=True)
-    return [loss.name for loss, shapes in pairs if loss_mixes(loss, shapes)]
+    noted = zip(losses, specs, of_flat, strict=True)
+    return [x.name for x, shapes, flat in noted if flat or loss_mixes(x, shapes)]
 
 
 def warn_of(model: str, kind: str, name: str) -> None:

@@ -103,7 +103,8 @@ class ForwardContext:
         """All metrics as pairs (sum, weight) by name."""
         pairs_by_name = dict(self.local_metrics)
         for name, pairs in self.metric_pairs.items():
-            sums = [(mean * weight, weight) for mean, weight in pairs]
+            # A micro-batch of weight 0 may have a mean of 0 / 0.
+            sums = [(tf.math.multiply_no_nan(*pair), pair[1]) for pair in pairs]
             pairs_by_name[name] = functools.reduce(
                 lambda a, b: (a[0] + b[0], a[1] + b[1]), sums
             )
@@ -150,7 +151,8 @@ class ForwardContext:
         if self.num_examples is None:
             return None
         dim = self._checked_row_dim(x)
-        weights = tf.sequence_mask(self.num_examples, x.shape[dim], x.dtype)
+        num_rows = tf.shape(x)[dim] if x.shape[dim] is None else x.shape[dim]
+        weights = tf.sequence_mask(self.num_examples, num_rows, x.dtype)
         return tf.reshape(weights, [-1 if i == dim else 1 for i in range(x.shape.rank)])
 
     def example_rows(self, x: tf.Tensor) -> tf.Tensor:

@@ -80,5 +80,5 @@ def _logits(
     cells: Sequence[InstantiableParams], dim: int, num_tokens: int
 ) -> InstantiableParams:
     last = cells[-1]
-    p = last.Copy() if last.cls is LogitsLayer else LogitsLayer.Params()
+    p = last.Copy() if issubclass(last.cls, LogitsLayer) else LogitsLayer.Params()
     return p.Set(name="", num_tokens=num_tokens, model_dim=dim)

@@ -97,7 +97,10 @@ def tied_embeddings(cell_tpl: Sequence[InstantiableParams]) -> dict[str, str]:
     """Returns the param `tied` that makes embeddings and logits share one table."""
     tables = {streams.StreamEmbeddingLayer: "embedding/w", LogitsLayer: "w"}
     first, *tied_paths = [
-        f"{p.name}/{tables[p.cls]}" for p in cell_tpl if p.cls in tables
+        f"{p.name}/{table}"
+        for p in cell_tpl
+        for kind, table in tables.items()
+        if issubclass(p.cls, kind)
     ]
     return dict.fromkeys(tied_paths, first)
 

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.core.nests import pack_present, present, wide_sum
+from lingvo_pipe.core.nests import is_differentiable, pack_present, present, wide_sum
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices.stage_devices import loop_device
 from lingvo_pipe.pipeline.execution.auxiliary_losses import loss_divisor
@@ -52,7 +52,10 @@ def results_of(
         numbers = range(len(present(arguments.inputs)))
         totals = [joined.input_gradients[value] for value in numbers]
         if divisor is not None:
-            totals = [finish_accumulation(x, divisor, x.dtype) for x in totals]
+            totals = [
+                finish_accumulation(x, divisor, x.dtype) if is_differentiable(x) else x
+                for x in totals
+            ]
         input_gradients = pack_present(arguments.inputs, totals)
     gradients = []
     if not spec.update:

@@ -238,14 +238,15 @@ def run_arguments(
     cut = cut_batch(batch, p.num_micro_batches, p.micro_batch_size, p.batch_dim, path)
     inputs, targets = cut.split(batch)
     context = forward_context.current_context()
-    if context.may_have_padding_rows:
-        raise UserValueError(
-            path=path,
-            expected="no num_examples in the ForwardContext, because micro-batches "
-            "have padding rows of their own",
-            got=Words("num_examples"),
-            hint="Pass only the rows that are examples.",
-        )
+    for name, default in (("num_examples", None), ("vocabulary_size", None)):
+        if getattr(context, name) is not default:
+            raise UserValueError(
+                path=path,
+                expected=f"no {name} in the ForwardContext: micro-batches have padding "
+                "rows of their own, and the pipeline's layers all tokens",
+                got=Words(name),
+                hint="Pass only the rows that are examples.",
+            )
     first = 0 if context.first_example is None else context.first_example
     return cut, RunArguments(
         thetas=tf.nest.map_structure(

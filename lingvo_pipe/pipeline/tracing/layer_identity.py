@@ -10,6 +10,7 @@ detected.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 from collections.abc import Container, Mapping
@@ -112,6 +113,11 @@ def _same(a: Any, b: Any) -> bool:
         return len(a) == len(b) and all(map(_same, a, b))
     if isinstance(a, Mapping):
         return _same(list(a), list(b)) and all(_same(a[key], b[key]) for key in a)
+    if isinstance(a, (set, frozenset)):
+        return _same(sorted(a, key=repr), sorted(b, key=repr))
+    if dataclasses.is_dataclass(a):
+        fields = [field.name for field in dataclasses.fields(a)]
+        return all(_same(getattr(a, x), getattr(b, x)) for x in fields)
     try:
         return bool(a == b)
     except Exception:

@@ -170,8 +170,7 @@ class RunEvaluations:
             if step in usable and not self.checkpointer.is_damaged(step):
                 break
             usable.discard(step)
-            records = [r for r in self._records if r["step"] in usable]
-            self.best = BestEvaluation(self.task.params.eval, records)
+            self.best = BestEvaluation(self.task.params.eval, self._records, usable)
         if self.best.step != first:
             self.log(
                 f"The best evaluation's checkpoint, of step {first}, is missing or "

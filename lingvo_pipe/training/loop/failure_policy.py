@@ -6,8 +6,8 @@
     the loss has a spike                   roll back to the newest checkpoint and skip
                                            the batches since, but end the run if it has
                                            rolled back there max_rollbacks times
-    the batches end before max_steps, or   save, then end the run
-      an example's weight is negative
+    the batches end before max_steps, or   save, unless the run may roll back, then
+      an example's weight is negative      end the run
 
 The first three end the run with a FloatingPointError, the last with a ValueError.
 """
@@ -26,6 +26,10 @@ from lingvo_pipe.training.stability.skipped_batches import SkippedBatches
 from lingvo_pipe.training.step.several_steps import SeveralSteps
 from lingvo_pipe.training.step.train_step import TrainStep
 from lingvo_pipe.training.task.input_checks import check_weights
+
+_RATE = "task.train.learning_rate"
+_NORM = "clip_gradient_norm_to_value"
+_SINGLE_NORM = "clip_gradient_single_norm_to_value"
 
 
 class FailurePolicy:
@@ -93,35 +97,54 @@ class FailurePolicy:
         self.skipped_batches.skip(start, spike.step)
         self._log(f"Rolled back to step {start}: {spike}. Skipping the batches since.")
 
-    def input_problem(self, group: list[NestedMap], step: int) -> ValueError | None:
+    def input_problem(self, group: list[NestedMap], step: int) -> UserValueError | None:
         """Returns an error if `group` has no batch or bad weights, or else None."""
         try:
             for batch in group:
                 check_weights(batch, may_be_infinite=True)
         except UserValueError as error:
-            saved = f"The run is saved after step {step}."
-            return UserValueError(str(error), path=error.path, hint=saved)
+            return error
         if group:
             return None
         return UserValueError(
             path="TrainBatches",
             expected=f"a batch for each of {self._params.max_steps} steps",
-            got=Words(f"{step}, after which the run is saved"),
+            got=step,
             hint="Repeat the data, or lower --max_steps.",
         )
 
+    def with_saved_step(self, problem: UserValueError) -> UserValueError:
+        """Returns an error about `problem` and the step after which the run is saved.
+
+        Call this when the last checkpoint is written.
+        """
+        saved = max(steps_in(self._directory.checkpoints_path))
+        hint = f"The run is saved after step {saved}."
+        return UserValueError(str(problem), path=problem.path, hint=hint)
+
     def _hint(self) -> str:
-        p, clipping = self._params, "clip_gradient_norm_to_value"
+        p, clipping = self._params, self._clipping()
         is_saved = bool(steps_in(self._directory.checkpoints_path))
         saved = "The last checkpoint is kept." if is_saved else "Nothing is saved yet."
-        one_step = ""
-        if p.steps_per_loop > 1:
-            one_step = ", with task.train.steps_per_loop 1"
-            clipping = "clip_gradient_single_norm_to_value"
+        one_step = ", with task.train.steps_per_loop 1" * (p.steps_per_loop > 1)
+        remedy, accepted = f"lower {_RATE}", _RATE
+        if clipping:
+            verb = "lower" if p.Get(clipping) else "set"
+            remedy += f" or {verb} task.train.{clipping}"
+            accepted += f",task.train.{clipping}"
         return (
             f"{saved} If the mini-batch itself has them, correct the data, or raise "
             f"task.train.max_skipped_steps from {p.max_skipped_steps} to skip such "
-            f"steps{one_step}; else lower task.train.learning_rate or set "
-            f"task.train.{clipping}, and accept the change by --allow_params_change="
-            f"task.train.learning_rate,task.train.{clipping}. Then rerun."
+            f"steps{one_step}; else {remedy}, and accept the change by "
+            f"--allow_params_change={accepted}. Then rerun."
         )
+
+    def _clipping(self) -> str:
+        """Returns the clipping that is set, or else one that can be, or ""."""
+        p, has_loops = self._params, self._params.steps_per_loop > 1
+        if is_set := [name for name in (_NORM, _SINGLE_NORM) if p.Get(name)]:
+            return is_set[0]
+        accumulates = "gradient_accumulation_steps" in p.optimizer
+        if accumulates or (has_loops and self._step.task.params.pipeline.slices):
+            return ""
+        return _SINGLE_NORM if has_loops else _NORM

@@ -17,6 +17,7 @@ from lingvo_pipe.training.run.changed_params import check_changes
 from lingvo_pipe.training.run.run_directory import RunDirectory
 from lingvo_pipe.training.task.base_task import BaseTask
 from lingvo_pipe.training.task.task_params import check_loop_params
+from lingvo_pipe.training.warm_start.init_from_checkpoint import keep_source
 
 
 def train(
@@ -74,6 +75,7 @@ def train(
             directory.lock()  # Before reading what another trainer may be writing.
             if steps_in(directory.checkpoints_path):
                 changes = check_changes(before, params_text, allowed_changes)
+                params_text = keep_source(before, params_text, log)
         with building or contextlib.nullcontext():
             run = TrainingRun(
                 task,

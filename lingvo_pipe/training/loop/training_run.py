@@ -149,7 +149,7 @@ class TrainingRun:
             skipped.clear()
         since = [f"since step {self._start}: {change}" for change in changes]
         directory.write_params(params_text, since, keeps_changes=self._is_resumed)
-        write_meaning(directory.path, self._train_input)
+        write_meaning(directory.path, self._train_input, self._is_resumed)
         lines = [describe_run(self._task), describe_train_loss(self._task)]
         if self._predicted:
             lines.append(uneven_stages(self._task, self._predicted))
@@ -293,8 +293,8 @@ class TrainingRun:
                     self._failures.check_variables(step)
                     if not saves.only_due:
                         self._save(step, segment)
-                        segment.saver.wait()
-                    raise problem
+                    segment.saver.wait()
+                    raise self._failures.with_saved_step(problem)
                 self._activity = f"step {step + len(group)} to end"
                 with segment.part.timing(len(group), batch_size):
                     for metrics in self._failures.train(group):

@@ -1,5 +1,6 @@
 """The learner: updates weights from gradients."""
 
+import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -36,17 +37,17 @@ _CLIPPINGS = {
 
 
 def _is_positive(value: Any) -> bool:
-    return is_number(value) and value > 0
+    return is_number(value) and 0 < value < math.inf
 
 
 _RULES = {
-    "learning_rate": Rule(_is_positive, "a positive number"),
+    "learning_rate": Rule(_is_positive, "a positive, finite number"),
     "offload_slots": SWITCH,
     **dict.fromkeys(
         _CLIPPINGS,
         Rule(
             lambda x: not x or _is_positive(x),
-            "a positive number, or 0 or None for no clipping",
+            "a positive, finite number, or 0 or None for no clipping",
         ),
     ),
 }

@@ -66,7 +66,8 @@ def l2_weights(
 
     Raises:
         ValueError: if the weight or a scale is not a number of at least 0, an
-            expression matches no path, or scales are given without a weight.
+            expression matches no path, or scales are given without a weight, or for
+            variables that do not decay.
     """
     check_params(p, _RULES, "task.train")
     weight, scales = p.l2_regularizer_weight, p.l2_regularizer_scales
@@ -78,7 +79,16 @@ def l2_weights(
         return {}
     by_path = dict.fromkeys(paths, weight)
     for pattern, scale in reversed(scales):  # The first expression counts.
-        by_path |= dict.fromkeys(paths_with(pattern, paths, param), weight * scale)
+        matched = paths_with(pattern, paths, param)
+        if scale and set(matched) <= set(without):
+            raise UserValueError(
+                path=param,
+                expected=f"0 as the scale of {pattern!r}, since no variable that it "
+                f"matches, such as {matched[0]}, has weight decay by its layer",
+                got=scale,
+                hint="Leave the pair out.",
+            )
+        by_path |= dict.fromkeys(matched, weight * scale)
     return {path: x for path, x in by_path.items() if x and path not in without}
 
 

@@ -9,7 +9,7 @@ import contextlib
 import json
 import math
 import sys
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -62,9 +62,17 @@ class BestEvaluation:
 
     An evaluation that is not due follows the last step of a run, which may resume for
     more steps. It can be the best, but does not count for the patience.
+
+    All of `records` count for the patience. If `usable` is given, only its steps can be
+    the best.
     """
 
-    def __init__(self, p: Params, records: Iterable[Mapping[str, Any]] = ()) -> None:
+    def __init__(
+        self,
+        p: Params,
+        records: Iterable[Mapping[str, Any]] = (),
+        usable: Container[int] | None = None,
+    ) -> None:
         self._params = p
         self._metric = p.best_metric or ""
         self._name = self._metric.removeprefix("-")
@@ -78,7 +86,8 @@ class BestEvaluation:
         self.step: int | None = None
         for record in records:
             if record["split"] == SPLIT:
-                self.add(record["step"], record)
+                step = record["step"]
+                self.add(step, record, usable is None or step in usable)
 
     @property
     def is_over(self) -> bool:
@@ -110,7 +119,9 @@ class BestEvaluation:
                 names=names,
             )
 
-    def add(self, step: int, metrics: Mapping[str, Any]) -> bool:
+    def add(
+        self, step: int, metrics: Mapping[str, Any], is_usable: bool = True
+    ) -> bool:
         """Adds an evaluation of a later step. Returns whether it is the best so far."""
         if not self._name or step <= self._last_step:
             return False
@@ -120,7 +131,7 @@ class BestEvaluation:
             self._num_since += 1
             if value > self._due_value:
                 self._due_value, self._due_step, self._num_since = value, step, 0
-        if value > self._value:
+        if is_usable and value > self._value:
             self._value, self.step = value, step
             return True
         return False

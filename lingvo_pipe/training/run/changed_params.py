@@ -1,5 +1,6 @@
 """Checks that a run is resumed, or used, with the params that it was started with."""
 
+import re
 from collections.abc import Mapping, Sequence
 
 from lingvo_pipe.core.errors import UserValueError, raise_problems
@@ -8,7 +9,8 @@ from lingvo_pipe.hyperparams.text_entries import Entry, entries_by_path, is_belo
 
 # Params of devices, reports, limits, evaluation, decoding and bad steps. The bytes
 # after a good step do not depend on them, except that slots that GPUs have on their
-# host change last digits, and so do slices, whose changes are recorded.
+# host change last digits, and so do slices, whose changes are recorded. A recorded
+# change of the evaluations' interval changes a learning rate that follows evaluations.
 FREE = (
     "input.data_dir",
     "input.num_parallel_calls",
@@ -46,7 +48,9 @@ _OF_TRAINING = ("input", "task.local", "task.train")
 # Params of an input on which no evaluation depends.
 _OF_BATCHES = ("input.batch_size", "input.random_seed", "input.shuffle")
 _REPLICAS, _SHARDS = "task.pipeline.num_replicas", "task.pipeline.num_batch_shards"
-_SLICES = "task.pipeline.slices"
+_SLICES, _INTERVAL = "task.pipeline.slices", "task.eval.interval_steps"
+# The metric of a DevBasedSchedule, which may be a part of another schedule.
+_FOLLOWED = re.compile(r"task\.train\.lr_schedule\b.*\.metric")
 _MAX_SHOWN = 20
 _MAX_NAMED = 8
 _MAX_TEXT = 300
@@ -73,8 +77,9 @@ def check_changes(before: str, now: str, allowed: Sequence[str]) -> list[str]:
 
     `before` and `now` are all params as text. Devices, duration, intervals, the
     treatment of bad steps, and the folder of the data may always change, and are not in
-    the result. Slices, and params at or below `allowed` paths, may change too, and are
-    returned as texts `path : before -> now`.
+    the result. Slices, the interval of evaluations that a learning rate follows, and
+    params at or below `allowed` paths, may change too, and are returned as texts
+    `path : before -> now`.
 
     Raises:
         ValueError: if any other params have changed. The error names them.
@@ -148,15 +153,16 @@ def _check(
     if before == now:
         return []
     old, new = entries_by_path(before), entries_by_path(now)
+    recorded = [_SLICES] + [_INTERVAL] * any(map(_FOLLOWED.fullmatch, new))
     lines = {
         path: f"{path} : {_shown(old.get(path))} -> {_shown(new.get(path))}"
         for path in sorted({*old, *new})
         if old.get(path) != new.get(path)
-        and (path == _SLICES or not is_below(path, FREE))
+        and (path in recorded or not is_below(path, FREE))
         # Ignores a param of a later version that is not set.
         and (path in old or new[path].text != "None")
     }
-    changed = [path for path in lines if not is_below(path, (*allowed, _SLICES))]
+    changed = [path for path in lines if not is_below(path, (*allowed, *recorded))]
     if not changed:
         return list(lines.values())
     if _SHARDS in changed:

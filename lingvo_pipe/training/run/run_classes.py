@@ -25,8 +25,15 @@ def known_class_names(input_generator: Any) -> list[str]:
     return [] if names is None or callable(names) else list(map(str, names))
 
 
-def write_class_names(directory: Path, input_generator: Any) -> None:
-    """Writes an input's class names to a run's directory, if it has more than that."""
+def write_class_names(
+    directory: Path, input_generator: Any, is_resumed: bool = True
+) -> None:
+    """Writes an input's class names to a run's directory, if it has more than that.
+
+    A run that is not resumed first removes the names of the run that it replaces.
+    """
+    if not is_resumed:
+        (directory / _FILE).unlink(missing_ok=True)
     names = known_class_names(input_generator)
     if len(names) > len(read_class_names(directory)):
         write_atomically(directory / _FILE, json.dumps(names) + "\n")

@@ -58,7 +58,7 @@ class RunPart:
 
         An earlier part is cut off where this part begins.
         """
-        if self.last_step == self.after_step:
+        if self.last_step <= self.after_step:
             return
         self.seconds, self.end = time.monotonic() - self._start, time.time()
         parts = [x for x in read_parts(path) if x.after_step < self.after_step]

@@ -25,7 +25,8 @@ def define_spike_params(p: Params) -> None:
         None,
         "A loss above this multiple of the median of the last 20 reported losses is a "
         "spike: the run rolls back to its newest checkpoint and resumes with the "
-        "batches after the spike's. If None, no loss is a spike.",
+        "batches after the spike's. If None, or before 5 losses are reported (see "
+        "report_interval_steps), no loss is a spike.",
     )
     p.Define(
         "max_rollbacks",

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.hyperparams import Params
+from lingvo_pipe.hyperparams.text_entries import entries_by_path
 from lingvo_pipe.training.checkpoint.checkpoint_contents import describe, mismatches
 from lingvo_pipe.training.checkpoint.restored_weights import assign_weights
 from lingvo_pipe.training.warm_start.init_names import (
@@ -31,6 +32,10 @@ from lingvo_pipe.training.warm_start.init_source import InitSource, open_source
 
 _REPORT = "initial_weights.txt"  # In a run's directory.
 _MAX_SHOWN = 5
+_SOURCES = [
+    f"task.train.init_from_checkpoint_{x}" for x in ("names", "override", "rules")
+]
+_UNSET = ("None", "''", "{}")
 
 
 def define_initialization_params(p: Params) -> None:
@@ -97,6 +102,26 @@ def init_from_checkpoint(
             rows[_MAX_SHOWN:] = [f"    and {more} more, in {_REPORT}"]
         log("\n".join([heading, *rows]))
     return "\n".join(row for section in sections for row in section) + "\n"
+
+
+def keep_source(before: str, now: str, log: Callable[[str], None]) -> str:
+    """Returns the text of a resumed run's params, with the source of its weights.
+
+    `before` has all params of the run, and `now` those to resume with. `log` gets a
+    line for each param that names another source, since the run does not use it.
+    """
+    old, new = entries_by_path(before), entries_by_path(now)
+    for path in _SOURCES:
+        kept, entry = old.get(path), new.get(path)
+        if kept is None or entry is None or kept == entry:
+            continue
+        now = now.replace(f"{entry}\n", f"{kept}\n")
+        if entry.text not in _UNSET:
+            log(
+                f"Not used, since the run resumes from its checkpoint: {entry}. To "
+                "start from there, use another --logdir."
+            )
+    return now
 
 
 def _resolve(p: Params, paths: Sequence[str]) -> list[InitRules]:

@@ -67,6 +67,21 @@ def test_accumulated_paths_are_relative_to_the_layer_that_runs() -> None:
             context.relative_path(stranger)
 
 
+def test_a_metric_of_weight_0_counts_as_nothing() -> None:
+    context = ForwardContext()
+    context.add_metric("accuracy", tf.constant(float("nan")), tf.constant(0.0))
+    context.add_metric("accuracy", tf.constant(3.0), tf.constant(2.0))
+    assert [float(x) for x in context.metrics["accuracy"]] == [6.0, 2.0]
+
+
+def test_padding_rows_count_as_nothing_in_a_tensor_of_any_number_of_rows() -> None:
+    @tf.function(input_signature=[tf.TensorSpec([None, 2])])
+    def weights(x: tf.Tensor) -> tf.Tensor | None:
+        return ForwardContext(num_examples=tf.constant(1)).row_weights(x)
+
+    np.testing.assert_array_equal(weights(tf.ones([3, 2])), [[1], [0], [0]])
+
+
 def test_merged_rows_have_the_numbers_of_their_examples() -> None:
     """A micro-batch's rows must not take numbers of later examples."""
     whole = functools.partial(ForwardContext, step=3, first_example=0, num_rows=6)

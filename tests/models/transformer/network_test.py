@@ -14,6 +14,7 @@ from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.core.model_size import layer_sizes, parameter_counts
 from lingvo_pipe.layers.core.place_reads import PlaceReads
 from lingvo_pipe.layers.core.weights import WeightInit
+from lingvo_pipe.models.transformer.logits import LogitsLayer
 from lingvo_pipe.models.transformer.network import (
     language_model,
     plain_layer,
@@ -107,6 +108,14 @@ def test_a_tied_table_is_one_variable() -> None:
     assert tied_embeddings(language_model(**small_sizes())) == {
         "logits/w": "embedding/embedding/w"
     }
+
+
+def test_a_users_logits_are_tied_too() -> None:
+    class OwnLogits(LogitsLayer):
+        """A user's softmax."""
+
+    cells = language_model(**small_sizes(), logits_tpl=OwnLogits.Params())
+    assert tied_embeddings(cells) == {"logits/w": "embedding/embedding/w"}
 
 
 def test_the_feed_forward_parts_start_smaller_by_the_number_of_layers() -> None:

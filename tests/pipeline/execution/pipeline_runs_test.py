@@ -165,12 +165,16 @@ def test_a_run_that_draws_is_the_only_one_in_its_context(in_prologue: bool) -> N
 
 
 @pytest.mark.parametrize("in_prologue", [False, True])
-def test_padding_rows_of_the_context_are_refused(in_prologue: bool) -> None:
-    """Once they counted as examples."""
+def test_a_context_that_micro_batches_do_not_have_is_refused(in_prologue: bool) -> None:
+    """Once padding rows counted as examples, and all tokens could be predicted."""
     cells = [ActivationLayer.Params()]
     layer = pipeline(cells, 1, 2, before_tpl=cells * in_prologue)
-    with ForwardContext(num_examples=tf.constant(3)), fails(path="pipe"):
-        layer.FProp(layer.theta, tf.ones([4, 9]))
+    for context in (
+        ForwardContext(num_examples=tf.constant(3)),
+        ForwardContext(do_eval=True, vocabulary_size=5),
+    ):
+        with context, fails(path="pipe"):
+            layer.FProp(layer.theta, tf.ones([4, 9]))
 
 
 @pytest.mark.exhaustive

@@ -10,8 +10,10 @@ import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.batch_norm import BatchNormLayer
+from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.dense import FCLayer
+from lingvo_pipe.layers.local_loss import LocalLossLayer
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from tests.pipeline.example_layers import (
@@ -33,6 +35,39 @@ from tests.pipeline.prologue_models import (
     pipeline_of,
 )
 from tests.support.cases import exhaustive
+from tests.support.errors import fails
+
+
+class SignLayer(BaseLayer):
+    """Passes on its inputs `[B, C]`, and which of them are positive."""
+
+    def FProp(self, theta: NestedMap, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return x, x > 0
+
+
+class WhereLayer(BaseLayer):
+    """Doubles its inputs `[B, C]` where a condition holds."""
+
+    def FProp(self, theta: NestedMap, x: tf.Tensor, doubles: tf.Tensor) -> tf.Tensor:
+        return tf.where(doubles, 2 * x, x)
+
+
+def test_cells_may_take_conditions_from_the_prologue() -> None:
+    (x, _), targets = state_batch(4)
+    first = FCLayer.Params().Set(input_dim=6, output_dim=3)
+    layers = [first, SignLayer.Params(), WhereLayer.Params()]
+    inside = gradients(pipeline(layers, 1, 2), ([x], targets))
+    layer = pipeline(layers[2:], 1, 2, before_tpl=layers[:2])
+    before = gradients(layer, ([x], targets))
+    want = dict(inside.gradients.cells[0])
+    assert_close(dict(before.gradients.before[0]), want, 1e-6, least=1e-6)
+
+
+def test_a_local_loss_before_the_cells_is_refused() -> None:
+    """It gets no targets there, and once trained nothing."""
+    block = [dense(), LocalLossLayer.Params().Set(head=dense())]
+    with fails(path="pipe.cell_tpl"):
+        pipeline([dense()], 1, 2, before_tpl=block)
 
 
 def _context(batch_dim: int = 0) -> ForwardContext:

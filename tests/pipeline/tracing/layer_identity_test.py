@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable
 from typing import Any
@@ -192,6 +193,14 @@ def test_layers_whose_names_decide_their_parts_are_not_alike(make: Callable) -> 
     assert not _identity(0, make=make).matches(_identity(1, make=make))
 
 
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """A param's value whose second field is not compared."""
+
+    value: Any
+    more: int = dataclasses.field(default=0, compare=False)
+
+
 @pytest.mark.parametrize(
     ("a", "b", "same"),
     [
@@ -203,6 +212,11 @@ def test_layers_whose_names_decide_their_parts_are_not_alike(make: Callable) -> 
         ({1: "a"}, {True: "a"}, False),
         (float("nan"), float("nan"), True),
         ({"a": (1.0, [None])}, {"a": (1.0, [None])}, True),
+        ({1, 2}, {2, 1}, True),
+        ({1}, {1.0}, False),
+        (Setting(1), Setting(1), True),
+        (Setting(1), Setting(1.0), False),
+        (Setting(1, 2), Setting(1, 3), False),
     ],
 )
 def test_values_of_params_have_the_same_types(a: Any, b: Any, same: bool) -> None:

@@ -7,14 +7,19 @@ import re
 import shutil
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserNumberError
 from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.training.loop.failure_policy import FailurePolicy
+from lingvo_pipe.training.optim.keras_optimizer import OptimizerParams
 from lingvo_pipe.training.run.metrics_log import read_metrics
+from lingvo_pipe.training.run.run_directory import RunDirectory
 from lingvo_pipe.training.stability.loss_spikes import LossSpikeError, LossSpikes
 from lingvo_pipe.training.task.base_task import BaseTask
 from tests.support.errors import fails
@@ -105,6 +110,36 @@ def test_too_many_consecutive_bad_steps_end_the_run(tmp_path: Path) -> None:
     assert accepting.split(",") == [f"task.train.{name}" for name in names]
 
 
+_CLIPPINGS = ["clip_gradient_norm_to_value", "clip_gradient_single_norm_to_value"]
+
+
+@pytest.mark.parametrize(
+    ("train_params", "slices", "clippings"),
+    [
+        ({}, {"cells[0]": 2}, _CLIPPINGS[:1]),
+        ({"steps_per_loop": 2}, None, _CLIPPINGS[1:]),
+        ({"steps_per_loop": 2}, {"cells[0]": 2}, []),
+        ({_CLIPPINGS[1]: 0.5}, None, _CLIPPINGS[1:]),
+        (
+            {"optimizer": OptimizerParams("SGD", gradient_accumulation_steps=2)},
+            None,
+            [],
+        ),
+    ],
+)
+def test_the_advised_clipping_is_not_refused(
+    tmp_path: Path, train_params: dict[str, Any], slices: Any, clippings: list[str]
+) -> None:
+    p = _task(**train_params).params.Copy()
+    p.pipeline.slices = slices
+    state = {"w": tf.Variable(np.nan)}
+    step: Any = SimpleNamespace(task=SimpleNamespace(params=p), State=lambda: state)
+    policy = FailurePolicy(step, RunDirectory(tmp_path, "toy.Toy"), print)
+    with fails(UserNumberError, path="w") as info:
+        policy.check_variables(1)
+    assert re.findall(r"clip_\w+", info.value.hint) == 2 * clippings
+
+
 def test_a_resumed_run_continues_the_count(tmp_path: Path, skipping: Path) -> None:
     """Once each start counted from 0 again."""
     logdir = shutil.copytree(skipping, tmp_path / "run")
@@ -151,7 +186,11 @@ def test_a_run_rolls_back_before_a_spike_and_skips_the_batches(
 
 def test_a_run_without_a_checkpoint_rolls_back_to_its_start(tmp_path: Path) -> None:
     params = SPIKING | {"save_interval_steps": 100}
-    run(_task(**params), _with_spikes(SPIKE - 1), tmp_path)
+    few = [batch(n, 1e3 if n == SPIKE - 1 else 1.0) for n in range(STEPS)]
+    # Once the error named step 4, which such a run does not save.
+    with fails(path="TrainBatches", hint="The run is saved after step 0."):
+        run(_task(**params), Input(*few), tmp_path)
+    assert saved_steps(tmp_path) == [0]
     file = tmp_path / "skipped_batches.json"
     assert json.loads(file.read_text()) == [{"after_step": 0, "num_batches": 8}]
 

@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from lingvo_pipe.training.checkpoint.restored_weights import restore_weights
 from lingvo_pipe.training.eval.evaluation import Evaluation
 from lingvo_pipe.training.optim.keras_optimizer import OptimizerParams
 from lingvo_pipe.training.run.metrics_log import read_metrics
+from lingvo_pipe.training.run.run_classes import read_class_names
 from tests.support.cases import exhaustive
 from tests.support.errors import fails
 from tests.training.injected_faults import before_calls
@@ -55,7 +57,7 @@ def test_variables_that_are_not_finite_are_not_saved(tmp_path):
 
 
 def test_batches_that_end_too_soon_are_an_error(tmp_path):
-    with fails(path="TrainBatches", got="2, after which the run is saved"):
+    with fails(path="TrainBatches", hint="The run is saved after step 2."):
         run(make_task(), Input(batch(0), batch(1)), tmp_path)
     assert saved_steps(tmp_path) == [1, 2]
 
@@ -197,7 +199,7 @@ def test_a_started_run_does_not_need_its_source(tmp_path):
     rules = own_names(source)
     run(make_task(init_from_checkpoint_rules=rules), DATA, tmp_path / "whole")
     killed = make_task(max_steps=1, init_from_checkpoint_rules=rules)
-    with fails(path="TrainBatches", got="0, after which the run is saved"):
+    with fails(path="TrainBatches", hint="The run is saved after step 0."):
         run(killed, Ended(DATA), tmp_path / "parts")
     assert saved_steps(tmp_path / "parts") == [0]
     shutil.rmtree(source)
@@ -263,15 +265,19 @@ def test_slots_that_copy_weights_copy_another_runs(tmp_path):
 
 def test_a_run_whose_checkpoints_are_removed_starts_anew(tmp_path):
     """Once batches that the earlier try had skipped stayed skipped."""
-    run(make_task(max_steps=1), DATA, tmp_path)
+    data: Any = Input(batch(0))
+    data.class_names = ["bee", "cat"]
+    run(make_task(max_steps=1), data, tmp_path)
+    data.class_names = ["ant", "bee"]
     shutil.rmtree(tmp_path / "checkpoints")
     skipped, params = tmp_path / "skipped_batches.json", tmp_path / "params.txt"
     skipped.write_text('[{"after_step": 0, "num_batches": 2}]\n')
     model, text = params.read_text().split("\n", 1)
     params.write_text(f"{model}\n# since step 1: a\n{text}")
     lines: list[str] = []
-    run(make_task(max_steps=1), DATA, tmp_path, lines.append)
+    run(make_task(max_steps=1), data, tmp_path, lines.append)
     assert not skipped.exists()
+    assert read_class_names(tmp_path) == data.class_names
     assert "since step" not in params.read_text()
     (line,) = (line for line in lines if line.startswith("No checkpoint"))
     assert re.search(r"step 1\b.*\b2 skipped batches\b.*\b1 earlier change", line)

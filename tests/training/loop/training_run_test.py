@@ -201,8 +201,10 @@ def test_training_stops_without_improvement(impatient: Any, tmp_path: Path) -> N
     assert tests[-1]["loss"] >= tests[-2]["loss"]
     assert {**tests[-1], **metrics} == tests[-1]
     assert any(re.match(r"Stopped\b.*\b1\b.*-loss\b", line) for line in logged)
-    # The same command again has nothing to do.
+    # The same command again has nothing to do, even if the best checkpoint is lost.
     again = shutil.copytree(logdir, tmp_path / "again")
+    best = read_best(again / "best.json")["step"]
+    (again / f"checkpoints/ckpt-{best:08d}.index").unlink()
     assert run(task(STOPPING, **GROWING), data(), again) == metrics
     assert read_metrics(again) == records
 

@@ -2,7 +2,10 @@
 
 import pytest
 
+from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.schedule import DevBasedSchedule
+from lingvo_pipe.training.optim.keras_optimizer import ScheduleParams
+from lingvo_pipe.training.run.changed_params import check_changes
 from lingvo_pipe.training.run.metrics_log import read_metrics
 from tests.support.errors import fails
 from tests.training.toy_run import Input, batch, make_task, run, saved_bytes
@@ -77,6 +80,22 @@ def test_a_resumed_run_has_the_same_rates(tmp_path):
         path.unlink()
     run(task(), DATA, tmp_path)
     assert saved_bytes(tmp_path, STEPS) == want
+
+
+@pytest.mark.parametrize("kind", ["alone", "within another", "none"])
+def test_another_interval_of_evaluations_is_recorded(kind):
+    """The schedule then follows other evaluations, also earlier ones."""
+    path, model = "task.eval.interval_steps", Params()
+    model.Define("task", task().params.Copy(), "")
+    train = model.task.train
+    if kind == "within another":
+        train.lr_schedule = ScheduleParams("LinearWarmup", schedule=train.lr_schedule)
+    elif kind == "none":
+        train.lr_schedule = None
+    before = model.ToText()
+    model.task.eval.interval_steps = 3
+    changes = [f"{path} : 2 -> 3"] * (kind != "none")
+    assert check_changes(before, model.ToText(), []) == changes
 
 
 def test_evaluations_must_be_there(tmp_path):

@@ -17,11 +17,13 @@ PATHS = ["task/conv/w", "task/conv/b", "task/norm/beta", "task/norm/gamma"]
 NOT_KERNELS = [("/(b|beta|gamma)$", 0.0)]
 
 
-def weights(weight, scales=()):
+def weights(weight, scales=(), without=()):
     p = Params()
     define_weight_decay_params(p)
     return l2_weights(
-        p.Set(l2_regularizer_weight=weight, l2_regularizer_scales=scales), PATHS
+        p.Set(l2_regularizer_weight=weight, l2_regularizer_scales=scales),
+        PATHS,
+        without,
     )
 
 
@@ -56,6 +58,14 @@ def test_patterns_choose_weights(weight, scales, want):
 def test_what_chooses_nothing_is_refused(weight, scales):
     with fails(path="task.train.l2_regularizer_scales"):
         weights(weight, scales)
+
+
+def test_a_scale_for_weights_that_do_not_decay_by_their_layers_is_refused():
+    norm = [path for path in PATHS if "norm" in path]
+    with fails(path="task.train.l2_regularizer_scales", got=2.0):
+        weights(1.0, [("norm/", 2.0)], norm)
+    for scales in ([("norm/", 0.0)], [("/(gamma|b)$", 1.0)]):
+        assert not weights(1.0, scales, norm).keys() & {*norm}
 
 
 def test_it_is_the_gradient_of_the_loss():

@@ -97,6 +97,20 @@ def test_logged_evaluations_count() -> None:
     assert best.is_over
 
 
+def test_an_evaluation_without_a_checkpoint_counts_but_is_not_the_best() -> None:
+    """Once a run that resumed later had more patience."""
+    records = [
+        {"step": step, "split": "test", "accuracy": value}
+        for step, value in ((1, 0.9), (2, 0.5), (3, 0.6))
+    ]
+    p = params(best_metric="accuracy", patience=3)
+    best = BestEvaluation(p, records, usable={2, 3})
+    assert (best.step, best.is_over) == (3, False)
+    assert best.add(4, {"accuracy": 0.7})
+    assert best.is_over
+    assert re.search(r"step 1\.$", best.reason)
+
+
 @pytest.mark.parametrize("metric", ["-loss", "loss"])
 def test_the_best_evaluation_is_read_back(tmp_path: Path, metric: str) -> None:
     path = tmp_path / "best.json"

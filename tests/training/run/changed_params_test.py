@@ -59,6 +59,7 @@ def changed(override: str) -> str:
 
 
 BEFORE = params().ToText()
+SOURCE = "task.train.init_from_checkpoint_override"
 
 
 @pytest.mark.parametrize(
@@ -116,7 +117,8 @@ def test_an_accepted_change_is_recorded_and_needs_no_flag_again(
 
     def train_to(step: int, rate: float, *allowed: str) -> None:
         task = make_task(max_steps=step, learning_rate=rate)
-        text, test = f"{BEFORE}rate : {rate}\ntext : 'a\nb'\n", Input(batch(9))
+        text = f"{BEFORE}rate : {rate}\n{SOURCE} : '{rate}'\ntext : 'a\nb'\n"
+        test = Input(batch(9))
         train(task, data, test, directory, text, lambda _: None, None, allowed)
 
     train_to(1, 0.1)
@@ -125,6 +127,7 @@ def test_an_accepted_change_is_recorded_and_needs_no_flag_again(
     assert directory.read_changes() == []
     train_to(2, 0.2, "rate")
     train_to(3, 0.2)
+    assert f"\n{SOURCE} : '0.1'\n" in directory.params_path.read_text()
     change = "since step 1: rate : 0.1 -> 0.2"
     assert directory.read_changes() == [change]
     assert f"<dt>Param changed</dt><dd>{change.replace('>', '&gt;')}</dd>" in (
@@ -161,6 +164,7 @@ def test_an_allowed_path_covers_all_below_it(allowed: str) -> None:
 
 
 MICRO_BATCHES, WARMUP = "task.pipeline.num_micro_batches", "task.train.warmup"
+RATE = "task.train.learning_rate"
 
 
 @pytest.mark.parametrize(
@@ -174,12 +178,7 @@ MICRO_BATCHES, WARMUP = "task.pipeline.num_micro_batches", "task.train.warmup"
         ),
         (BEFORE, f"{BEFORE}{WARMUP} : 3\n", [], WARMUP),
         (f"{BEFORE}{WARMUP} : 3\n", BEFORE, [], WARMUP),
-        (
-            BEFORE,
-            changed("task.train.learning_rate : None"),
-            [],
-            "task.train.learning_rate",
-        ),
+        (BEFORE, changed(f"{RATE} : None"), [], RATE),
         (
             f"{BEFORE}{MICRO_BATCHES} : 2\n",
             f"{BEFORE}{MICRO_BATCHES} : 4\n",

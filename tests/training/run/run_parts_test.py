@@ -91,9 +91,9 @@ def test_a_part_of_an_old_run_is_of_an_unknown_kind(tmp_path: Path) -> None:
 
 def test_a_part_that_goes_back_cuts_earlier_ones(tmp_path: Path) -> None:
     path = tmp_path / "parts.json"
-    for start, last in ((0, 4), (4, 9), (2, 5), (5, 7), (0, 3)):
+    for start, last in ((0, 4), (4, 9), (2, 5), (5, 7), (7, 0), (0, 3)):
         RunPart(start, "here", last_step=last).write(path)
-        if start == 5:
+        if start in (5, 7):  # The last has saved no step.
             assert steps(path) == [(0, 2), (2, 5), (5, 7)]
     assert steps(path) == [(0, 3)]
 

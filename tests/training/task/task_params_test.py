@@ -13,9 +13,9 @@ from tests.support.errors import fails
 from tests.training.toy_run import make_task
 
 WRONG: dict[str, list[Any]] = {
-    "train.learning_rate": [None, 0.0, -0.1, "fast", True, math.nan],
-    "train.clip_gradient_norm_to_value": ["all", -0.5, math.nan],
-    "train.clip_gradient_single_norm_to_value": [-1.0],
+    "train.learning_rate": [None, 0.0, -0.1, "fast", True, math.nan, math.inf],
+    "train.clip_gradient_norm_to_value": ["all", -0.5, math.nan, math.inf],
+    "train.clip_gradient_single_norm_to_value": [-1.0, math.inf],
     "train.ema_decay": [-0.1, 1, None, math.nan, "0.9"],
     "train.l2_regularizer_weight": [-1.0, math.nan, "4e-5"],
     "train.l2_regularizer_scales": [[("out", -1)], {"out": 0.0}, ["out"]],

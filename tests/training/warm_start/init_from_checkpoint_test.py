@@ -14,6 +14,7 @@ from lingvo_pipe.training.checkpoint.checkpointer import Checkpointer
 from lingvo_pipe.training.warm_start.init_from_checkpoint import (
     define_initialization_params,
     init_from_checkpoint,
+    keep_source,
 )
 from lingvo_pipe.training.warm_start.init_rules import PARAM
 from tests.support.errors import fails
@@ -275,6 +276,15 @@ def test_the_hint_about_wrong_names_mends_them(saved):
 def test_names_need_a_source():
     with fails(path="--init_names", expected="--init_from"):
         initialize(model(), {}, names="a=b")
+
+
+@pytest.mark.parametrize(("now", "shown"), [("'a'", []), ("'b'", ["'b'"]), ("''", [])])
+def test_a_run_that_resumes_keeps_its_source(now, shown):
+    """Once its params named a source that it had not used."""
+    path, logged = "task.train.init_from_checkpoint_override", list[str]()
+    before, text = (f"a : 1\n{path} : {x}\nb : 2\n" for x in ("'a'", now))
+    assert keep_source(before, text, logged.append) == before
+    assert [re.findall(r" : (\S+)\.", line)[0] for line in logged] == shown
 
 
 def test_a_source_of_another_kind_is_refused(tmp_path):

@@ -1,0 +1,202 @@
+"""Models of uncommon forms and settings do what plain Keras does, or are refused.
+
+A reading of the cells found each of them computed otherwise, without a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from keras import layers, ops
+
+from lingvo_pipe.keras.pipelined_model import PipelinedModel
+from lingvo_pipe.testing import assert_pipelined_equals_plain
+from tests.keras.toy_models import numbers
+from tests.support.errors import fails
+
+B, T, WIDTH = 10, 5, 4
+
+
+def _weights() -> np.ndarray:
+    return np.linspace(0.1, 2.0, B).astype("float32")
+
+
+def _assert_alike(
+    make: Callable[[], keras.Model],
+    *data: Any,
+    tolerance: float = 1e-4,
+    **compiled: Any,
+) -> None:
+    compiled = {"optimizer": "sgd", "loss": "mse", **compiled}
+    sizes: dict[str, Any] = {"batch_size": B - 3, "epochs": 1, "devices": (2,)}
+    assert_pipelined_equals_plain(
+        make, data, compiled, num_micro_batches=(2,), tolerance=tolerance, **sizes
+    )
+
+
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_an_output_in_a_list_is_predicted_as_keras_does(kind: Any) -> None:
+    def make() -> keras.Model:
+        x = keras.Input((WIDTH,))
+        return keras.Model(x, kind([layers.Dense(3)(layers.Dense(4)(x))]))
+
+    _assert_alike(make, numbers(B, WIDTH), numbers(B, 3))
+
+
+def test_a_layer_in_one_cell_adds_a_loss_at_each_call() -> None:
+    def make() -> keras.Model:
+        x = keras.Input((WIDTH,))
+        regularized = layers.ActivityRegularization(l2=0.1)
+        y = regularized(layers.Dense(3)(x))
+        return keras.Model(x, layers.Dense(2)(regularized(ops.tanh(y))))
+
+    _assert_alike(make, numbers(B, WIDTH), numbers(B, 2))
+
+
+def test_a_loss_that_only_training_adds_stands_beside_a_masked_loss() -> None:
+    class Penalty(layers.Layer):
+        def call(self, x: Any, training: bool = False) -> Any:
+            if training:
+                self.add_loss(0.1 * ops.mean(ops.square(x)))
+            return x
+
+        def compute_mask(self, x: Any, mask: Any = None) -> Any:
+            return mask
+
+    def make() -> keras.Model:
+        tokens = keras.Input((T,), dtype="int32")
+        x = layers.Embedding(9, WIDTH, mask_zero=True)(tokens)
+        return keras.Model(tokens, layers.Dense(2)(Penalty()(x)))
+
+    lengths = np.arange(B)[:, None] % T + 1
+    tokens = np.where(np.arange(T) < lengths, 3, 0).astype("int32")
+    _assert_alike(make, tokens, numbers(B, T, 2))
+
+
+def test_a_mask_reaches_a_model_within_that_casts() -> None:
+    tokens = np.tile([[3, 1, 0, 0, 0], [2, 0, 0, 0, 0]], [B // 2, 1]).astype("int32")
+
+    def make() -> keras.Model:
+        start = keras.Input((T, 8))  # float32
+        inner = keras.Model(start, layers.GRU(WIDTH)(start))
+        x = layers.Embedding(9, 8, mask_zero=True, dtype="mixed_bfloat16")
+        inputs = keras.Input((T,), dtype="int32")
+        return keras.Model(inputs, layers.Dense(2)(inner(x(inputs))))
+
+    _assert_alike(make, tokens, numbers(B, 2), tolerance=0.02)
+
+
+@pytest.fixture
+def mixed_precision() -> Iterator[None]:
+    policy = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(policy)
+
+
+@pytest.mark.usefixtures("mixed_precision")
+def test_weights_that_are_not_cast_stay_as_in_a_mixed_model() -> None:
+    class Scale(layers.Layer):
+        def __init__(self) -> None:
+            super().__init__(autocast=False)
+
+        def build(self, shape: Any) -> None:
+            self.scale = self.add_weight(shape=(1,), initializer="ones")
+
+        def call(self, x: Any) -> Any:
+            return x * self.scale
+
+    x = keras.Input((WIDTH,))
+    model = keras.Model(x, Scale()(layers.Dense(3)(x)))
+    pipelined = PipelinedModel(model, devices=2)
+    expected, predicted = (
+        x.predict(numbers(B, WIDTH), verbose=0) for x in (model, pipelined)
+    )
+    assert predicted.dtype == expected.dtype == np.float32
+
+
+@pytest.mark.parametrize("has_weights", [False, True])
+def test_flat_outputs_have_keras_own_means(has_weights: bool) -> None:
+    """Keras weights the mean over a mini-batch, and a metric counts it once."""
+
+    def make() -> keras.Model:
+        x = keras.Input((WIDTH,))
+        return keras.Model(x, ops.squeeze(layers.Dense(1)(layers.Dense(3)(x)), -1))
+
+    data = [numbers(B, WIDTH), numbers(B), _weights()][: 2 + has_weights]
+    _assert_alike(make, *data, metrics=["mae"], weighted_metrics=["mse"])
+
+
+def _dense() -> keras.Model:
+    return keras.Sequential([keras.Input((WIDTH,)), layers.Dense(3)])
+
+
+def test_a_loss_that_stays_compiled_is_still_exact() -> None:
+    """Dice mixes the examples of a mini-batch."""
+    x, y = numbers(B, WIDTH), np.abs(numbers(B, 3))
+    losses = []
+    for is_pipelined in (False, True):
+        keras.utils.set_random_seed(1)
+        trained: Any = _dense()
+        if is_pipelined:
+            trained = PipelinedModel(trained, num_micro_batches=2)
+        trained.compile("sgd", loss="dice")
+        losses.append([trained.train_on_batch(x, y)])
+        trained.compile("sgd")
+        losses[-1] += [trained.train_on_batch(x, y), trained.train_on_batch(x, y)]
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
+
+
+def test_an_average_by_a_users_rule_is_kept() -> None:
+    class Warm(layers.BatchNormalization):
+        def call(self, x: Any, training: bool = False) -> Any:
+            mean, variance = ops.moments(x, [0])
+            if not training:
+                return x - self.moving_mean
+            for average, moment in (
+                (self.moving_mean, mean),
+                (self.moving_variance, variance),
+            ):
+                average.assign(0.5 * average + 0.5 * moment)
+            return x - mean
+
+    def make() -> keras.Model:
+        return keras.Sequential([keras.Input((WIDTH,)), Warm(), layers.Dense(3)])
+
+    x, y = numbers(B, WIDTH), numbers(B, 3)
+    averages = []
+    for is_pipelined in (False, True):
+        keras.utils.set_random_seed(1)
+        model = make()
+        trained: Any = PipelinedModel(model) if is_pipelined else model
+        trained.compile("sgd", loss="mse")
+        trained.fit(x, y, epochs=2, batch_size=B, verbose=0)
+        norm: Any = model.layers[0]
+        averages.append([norm.moving_mean.numpy(), norm.moving_variance.numpy()])
+    np.testing.assert_allclose(averages[1], averages[0], rtol=1e-5)
+
+
+class _OwnLoss(PipelinedModel):
+    def compute_loss(self, *args: Any, **options: Any) -> Any:
+        return 0.0 * super().compute_loss(*args, **options)
+
+
+def test_what_no_step_would_follow_is_refused() -> None:
+    x = numbers(B, WIDTH)
+    for kind in (PipelinedModel, _OwnLoss):
+        trained: Any = kind(_dense())
+        trained.compile("sgd", loss="mse")
+        if kind is PipelinedModel:
+            trained.model.compute_loss = trained.compute_loss
+        with fails(path=f"model {trained.name!r}"):
+            trained.fit(x, numbers(B, 3), verbose=0)
+    pipelined = PipelinedModel(_dense())
+    pipelined.steps_per_execution = 4
+    with fails(path="compile(steps_per_execution=...)", got=4):
+        pipelined.predict(x, verbose=0)
