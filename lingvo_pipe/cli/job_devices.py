@@ -41,31 +41,18 @@ from lingvo_pipe.pipeline.devices.handshake import (
 
 
 class Asked(NamedTuple):
-    """The devices and the cut of a complete job.
-
-    Attributes:
-        devices: the number of the devices, or their names.
-        cut: the cut of the model on them.
-        num_batch_shards: the number of batch shards.
-        min_devices: the number of devices below which the job waits.
-    """
+    """The devices and the cut of a complete job."""
 
     devices: int | Sequence[str]
     cut: Cut
     num_batch_shards: int
-    min_devices: int
+    min_devices: int  # With fewer devices, the job waits.
 
 
 class JobDevices:
     """The devices that a job could use, and its needs of workers (see `Needs`).
 
-    Args:
-        asked: the complete job.
-        policy: the job's policy, which knows what is left out, and the kind of device.
-        cluster: the job's workers, or None.
-
-    Attributes:
-        used: the number of devices that the job uses. The job sets it.
+    The job sets `used`, the number of devices that it uses.
     """
 
     def __init__(
@@ -121,19 +108,14 @@ class JobDevices:
         return ""
 
     def gains(self, absent: Collection[int]) -> bool:
-        """Returns whether a restart would give the job more devices than it has.
-
-        The restart leaves out only the absent workers.
-        """
+        """Returns whether a restart would give the job more devices than it has."""
         try:
             return len(self.without(absent)[1]) > self.used
         except UserConnectionError:
             return False
 
     def without(self, absent: Collection[int]) -> tuple[list[str], list[str]]:
-        """Returns the devices that are left without the absent workers.
-
-        Returns all of them, and those that the job would use, by full names.
+        """Returns the devices that are left, and those that the job would use of them.
 
         Raises:
             ConnectionError: if another worker does not answer.
@@ -171,7 +153,6 @@ class JobDevices:
         return not self._other_kind(kinds[device_kind_key(name)])
 
     def _other_kind(self, kind: DeviceKind) -> str:
-        """Returns how a kind differs from the job's kind, or ""."""
         before = self._policy.left_out.kind
         return "; ".join(kind_differences([before], [kind])) if before else ""
 

@@ -80,10 +80,7 @@ def count_batch_shards(p: InstantiableParams, path: str) -> int:
 
 
 def check_not_nested(layers: Iterable[BaseLayer], kind: type, path: str) -> None:
-    """Raises ValueError if a pipeline's layer has a pipeline or a local loss inside.
-
-    `kind` is the class of pipelines. `path` is the path of the outer pipeline.
-    """
+    """Raises ValueError if a layer has a pipeline (a `kind`) or a local loss inside."""
     below = [(layer, inner) for layer in layers for inner in layer.Descendants()]
     if pipelines := ", ".join(
         f"{x.path} in {layer.path}" for layer, x in below if isinstance(x, kind)
@@ -122,8 +119,6 @@ Predicate = Callable[[Any, InstantiableParams], bool]
 
 
 class _Rule(NamedTuple):
-    """A rule for the values of a param."""
-
     expected: str  # The allowed values, in words.
     predicate: Predicate
     hint: str
@@ -177,7 +172,6 @@ def _are_dtypes(value: Any) -> bool:
 
 
 def _dtype(value: Any) -> tf.DType | None:
-    """Returns the dtype that `value` is or names, or None."""
     if isinstance(value, numbers.Number):  # TensorFlow numbers its dtypes.
         return None
     try:
