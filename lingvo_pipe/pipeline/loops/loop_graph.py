@@ -52,9 +52,9 @@ class LoopGraph:
     ):
         """Initializes the graph, with one of `tables` for each device.
 
-        `devices` are full names, by stage. `specs` are those of all values, for one
+        `devices` are full names, by stage. `specs` describe all values of a
         micro-batch. The last stage returns the values `outputs`. The gradients of the
-        values `seeded` are arguments of a run. Those of the mini-batch's inputs
+        values `seeded` are arguments of a run. Gradients of the mini-batch's inputs
         `input_gradients` are results. No other pipeline of a step has `channel_prefix`.
         `updates` has one for each stage if the schedule has updates, otherwise none.
         """
