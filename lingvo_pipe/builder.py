@@ -65,10 +65,7 @@ class Base:
         )
 
     def _Par(self, name: str, *subs: InstantiableParams) -> InstantiableParams:
-        """Returns a layer that gives its inputs to each of `subs`.
-
-        The outputs of all `subs` form a tuple.
-        """
+        """Returns a layer that gives its inputs to all `subs`, and outputs a tuple."""
         return builder_layers.ParallelLayer.Params().Set(name=name, sub=list(subs))
 
     def _Graph(
@@ -97,10 +94,7 @@ class Base:
     def _AddFetches(
         self, name: str, body: InstantiableParams, fetches: Sequence[str]
     ) -> InstantiableParams:
-        """Returns `body` with more outputs, from the `_Save` layers in it.
-
-        `fetches` are the names of these `_Save` layers.
-        """
+        """Returns `body` with the outputs of the `_Save` layers in `fetches`, too."""
         return builder_layers.BranchLayer.Params().Set(
             name=name, body=body, fetches=list(fetches)
         )

@@ -171,8 +171,7 @@ class NestedMap(dict):
         Raises:
             KeyError: if a dict on the way lacks a name in the key.
             IndexError: if a list or tuple on the way is too short.
-            TypeError: if the key goes on below a leaf, or has a name where a list needs
-                an index.
+            TypeError: if the key goes on below a leaf, or has a name for a list.
             ValueError: if the key is malformed.
         """
         current: Any = self
@@ -198,9 +197,8 @@ class NestedMap(dict):
         list appends to the list. If an error is raised, nothing has changed.
 
         Raises:
-            ValueError: if an index is larger than the length of its list, if the key
-                goes on below a leaf or a tuple, if the key has a name where a list
-                needs an index, or if the key is malformed.
+            ValueError: if the key is malformed, goes on below a leaf or a tuple, or has
+                a name or a too large index for a list.
         """
         steps = parse_key(key)
         node: Any = self
@@ -274,10 +272,7 @@ def parse_key(key: str) -> list[int | str]:
 
 
 def get_step(node: Any, step: int | str, key: str) -> Any:
-    """Returns the value in a node of a tree at one step of `key`.
-
-    Raises the errors of `NestedMap.GetItem`, whose path is `key`.
-    """
+    """Returns a node's value at a step of `key`. Raises the errors of `GetItem`."""
     if isinstance(step, str) and step in getattr(type(node), "_fields", ()):
         return getattr(node, step)
     if isinstance(node, (list, tuple)) and isinstance(step, int):

@@ -29,7 +29,6 @@ from lingvo_pipe.layers.core.weights import (
 from lingvo_pipe.nested_map import NestedMap as NestedMap
 from lingvo_pipe.tshape import Shape
 
-# Functions of TensorFlow, and of `trees`.
 assert_equal = tf.debugging.assert_equal
 assert_greater = tf.debugging.assert_greater
 assert_greater_equal = tf.debugging.assert_greater_equal

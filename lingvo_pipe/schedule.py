@@ -228,8 +228,7 @@ class DevBasedSchedule(BaseSchedule):
     ) -> None:
         """Raises ValueError unless the run's evaluations have the metric.
 
-        `names` are the names of an evaluation's metrics. `interval_steps` is None if
-        the run makes no evaluations.
+        `names` are metrics. `interval_steps` is None if the run makes no evaluations.
         """
         if interval_steps is None:
             raise UserValueError(
@@ -241,10 +240,7 @@ class DevBasedSchedule(BaseSchedule):
         check_choice(name, sorted(names), "task.train.lr_schedule.metric")
 
     def FollowEvaluations(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Sets the factor that follows from all evaluations of a run.
-
-        `records` has the metrics and the `step` of each evaluation, in order.
-        """
+        """Sets the factor that follows from all evaluations of a run, in order."""
         p = self.params
         name = p.metric.removeprefix("-")
         sign = 1.0 if name == p.metric else -1.0

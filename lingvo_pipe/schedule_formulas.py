@@ -112,10 +112,7 @@ class ExponentialSchedule(BaseSchedule):
 
 
 class ContinuousSchedule(BaseSchedule):
-    """initial_value·max(min, 0.5^((x - start_step)/half_life_steps)).
-
-    Before start_step, the value is initial_value.
-    """
+    """initial_value·max(min, 0.5^(max(0, x - start_step)/half_life_steps))."""
 
     _DEFAULTS = {
         "initial_value": 1.0,

@@ -21,10 +21,7 @@ from lingvo_pipe.core.errors import UserValueError
 class Shape(tuple):
     """The dimensions of a tensor: integers from 0, or None if unknown.
 
-    Slices of a Shape are Shapes.
-
-    Attributes:
-        dtype: the tensor's dtype, None if it is unknown.
+    Slices of a Shape are Shapes. `dtype` is the tensor's dtype, or None if unknown.
     """
 
     dtype: tf.DType | None
@@ -73,11 +70,7 @@ class Shape(tuple):
 
 
 def as_shapes(value: Any) -> Any:
-    """Converts shapes and tensors, also those in nested containers, to Shapes.
-
-    The Shape of a tensor or of a tf.TensorSpec keeps the dtype. Other values stay as
-    they are.
-    """
+    """Converts nested shapes and tensors to Shapes, which keep a tensor's dtype."""
     if isinstance(value, (tf.Tensor, tf.TensorSpec)):
         return Shape(value.shape, value.dtype)
     if isinstance(value, tf.TensorShape):
@@ -92,10 +85,7 @@ def as_shapes(value: Any) -> Any:
 
 
 def as_specs(value: Any, default: tf.DType) -> Any:
-    """Converts Shapes, also those in nested containers, to tf.TensorSpecs.
-
-    A Shape without a dtype gets the dtype `default`.
-    """
+    """Converts nested Shapes to tf.TensorSpecs, whose dtype is `default` if unknown."""
     if isinstance(value, Shape):
         return tf.TensorSpec(value, value.dtype or default)
     if isinstance(value, (Mapping, list, tuple)):
@@ -110,7 +100,6 @@ def as_specs(value: Any, default: tf.DType) -> Any:
 
 
 def _rebuilt(container: Any, convert: Callable[[Any], Any]) -> Any:
-    """Returns a container of the same type, with `convert` applied to each item."""
     kind = type(container)
     if isinstance(container, Mapping):
         return kind({key: convert(x) for key, x in container.items()})

@@ -20,7 +20,6 @@ from lingvo_pipe.core.near_names import near_names, suggest
 ClassT = TypeVar("ClassT", bound=type)
 OnError: TypeAlias = Callable[[str, Exception], None]
 
-# Methods of a model that are not data sets.
 _NOT_DATASETS = ("Task", "Model")
 _MAX_NEAR = 5
 _OWN = (
@@ -185,7 +184,6 @@ def _is_of_library(name: str) -> bool:
 
 
 def _import_module_of(name: str) -> None:
-    """Imports `params.family.file` or else `family.file`, for `family.file.Class`."""
     module_name = name.rpartition(".")[0]
     if module_name and not _import_if_exists(f"params.{module_name}"):
         _import_if_exists(module_name)
@@ -241,7 +239,6 @@ def _siblings(name: str) -> list[str]:
 
 
 def _modules_in(path: Iterable[str]) -> list[str]:
-    """Returns the names of all modules and subfolders in the folders of a path."""
     walks = (next(os.walk(place or "."), ("", [], [])) for place in path)
     folders = [name for _, names, _ in walks for name in names if name.isidentifier()]
     return [*folders, *(info.name for info in pkgutil.iter_modules(path))]

@@ -20,7 +20,6 @@ _MAX_TOGETHER = 70  # Tests of one file that stay in one shard.
 
 
 def _options(environment: Mapping[str, str]) -> list[str]:
-    """Returns the options for pytest that Bazel asks for by environment variables."""
     # Nothing is written next to the tests, which Bazel links to the source tree.
     always = ["--rootdir=.", "--config-file=pyproject.toml", "-pno:cacheprovider"]
     options = {

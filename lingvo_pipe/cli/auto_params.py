@@ -51,10 +51,7 @@ class AutoParams:
             self._names.remove(_NUM_MICRO_BATCHES)
 
     def resolve(self, model: Params, data: Any, devices: Sequence[str]) -> str:
-        """Sets params that are `auto` to the planner's values.
-
-        Returns a line about the plan for the user, or "" if no param is `auto`.
-        """
+        """Sets params that are `auto`. Returns a line about the plan, or ""."""
         if not self._names:
             return ""
         line, self.planned = resolve_auto(

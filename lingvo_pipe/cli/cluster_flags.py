@@ -81,8 +81,7 @@ def worker_watch(
 ) -> WorkerWatch | None:
     """Returns an object that restarts the job if a worker is lost.
 
-    Returns None if there are no workers. `save` asks a trainer's run for a checkpoint,
-    and returns whether all steps are saved. `elastic` is the policy of an elastic job.
+    Returns None if there are no workers. For `save` and `elastic` see `WorkerWatch`.
 
     Raises:
         ValueError: if flags of the watch are given without workers.

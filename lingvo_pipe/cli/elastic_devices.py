@@ -105,10 +105,7 @@ def first_devices(
 
 
 def cpu_share(number: int, position: int, num_tasks: int) -> int:
-    """Returns how many of `number` CPU devices the task at `position` lends.
-
-    Each task lends one in turn, as in `choose_devices`.
-    """
+    """Returns a task's share of `number` CPU devices, which tasks lend in turn."""
     return (number + num_tasks - 1 - position) // num_tasks
 
 

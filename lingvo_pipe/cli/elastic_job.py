@@ -47,29 +47,18 @@ from lingvo_pipe.training.task.placement import place_stages
 
 
 class ChosenDevices(NamedTuple):
-    """The devices that an elastic job runs on.
+    """The devices that an elastic job runs on."""
 
-    Attributes:
-        devices: a value in place of the flag --devices.
-        cluster: the workers that are there, or None without workers.
-        note: a line for the user if something is left out.
-    """
-
-    devices: int | Sequence[str] | None
-    cluster: Cluster | None
-    note: str = ""
+    devices: int | Sequence[str] | None  # In place of the flag --devices.
+    cluster: Cluster | None  # The workers that are there.
+    note: str = ""  # A line for the user if something is left out.
 
 
 class ElasticJob:
     """A job that restarts on the devices that are left.
 
-    Args:
-        min_devices: number of devices below which the job waits or ends.
-        policy: its policy, which knows what it leaves out.
-        restarts: the object that performs restarts of this process.
-        cluster: its workers, or None if it runs on this machine alone.
-        watch: the watch over the workers, or None.
-        log: callback for a line for the user.
+    It waits or ends if it has fewer than `min_devices` devices. Without a `cluster`
+    it runs on this machine alone.
     """
 
     def __init__(
@@ -163,7 +152,6 @@ class ElasticJob:
         self._policy.left_out = dataclasses.replace(left_out, kind=kinds[0])
 
     def _wait(self) -> frozenset[int]:
-        """Waits for enough workers. Returns the numbers of the absent ones."""
         if self.watch is None:
             self._signal = FirstSignal()
             return frozenset()
@@ -182,7 +170,6 @@ class ElasticJob:
         return f"elastic: {used} of {count_of(number)}{names}"
 
     def _restart_after(self, error: Exception) -> None:
-        """Restarts this process if its devices caused the error."""
         without = self._policy.left_out
         if misfit := _misfit(error):
             if not without.workers:  # More devices will not come.
@@ -230,7 +217,6 @@ class ElasticJob:
 
 
 def _misfit(error: BaseException) -> str:
-    """Returns a phrase if an error means that the model does not fit, or else ""."""
     if isinstance(error, DoesNotFitError) and math.isfinite(error.missing_bytes):
         return f"the model does not fit: {bytes_text(error.missing_bytes)} are missing"
     if isinstance(error, (DoesNotFitError, NothingFits)):

@@ -40,10 +40,7 @@ def errors_as_lines() -> Iterator[None]:
 def write_traceback(
     error: Exception, logdir: str, model_name: str, allow_foreign: bool = False
 ) -> Path | None:
-    """Writes a traceback into a run's directory.
-
-    Returns the file, or None if nothing was written.
-    """
+    """Writes a traceback to a run's directory. Returns its file, or None."""
     logdir = os.path.expanduser(logdir)
     if not os.path.isdir(logdir):
         return None

@@ -55,10 +55,7 @@ def inspect_params(request: ModelRequest) -> str:
 def diff_params(
     request: ModelRequest, other: str | None, logdir: str | None, allow_foreign: bool
 ) -> str:
-    """Returns the params that differ between a model and another model or a run.
-
-    Values of the model are marked `>`, and other values `<`. A legend explains this.
-    """
+    """Returns params that differ between a model, `>`, and another or a run, `<`."""
     model_params = request.params("Train")
     if other is not None:
         other_params = dataclasses.replace(request, name=other).params("Train")

@@ -41,31 +41,18 @@ from lingvo_pipe.pipeline.devices.handshake import (
 
 
 class Asked(NamedTuple):
-    """The devices and the cut of a complete job.
-
-    Attributes:
-        devices: the number of the devices, or their names.
-        cut: the cut of the model on them.
-        num_batch_shards: the number of batch shards.
-        min_devices: the number of devices below which the job waits.
-    """
+    """The devices and the cut of a complete job."""
 
     devices: int | Sequence[str]
     cut: Cut
     num_batch_shards: int
-    min_devices: int
+    min_devices: int  # With fewer devices, the job waits.
 
 
 class JobDevices:
     """The devices that a job could use, and its needs of workers (see `Needs`).
 
-    Args:
-        asked: the complete job.
-        policy: the job's policy, which knows what is left out, and the kind of device.
-        cluster: the job's workers, or None.
-
-    Attributes:
-        used: the number of devices that the job uses. The job sets it.
+    The job sets `used`, the number of devices that it uses.
     """
 
     def __init__(
@@ -190,7 +177,6 @@ class JobDevices:
         return not other
 
     def _other_kind(self, kind: DeviceKind) -> str:
-        """Returns how a kind differs from the job's kind, or ""."""
         before = self._policy.left_out.kind
         return "; ".join(kind_differences([before], [kind])) if before else ""
 

@@ -106,7 +106,6 @@ class ModelRequest:
         return model
 
     def _check_set_once(self) -> None:
-        """Raises ValueError if a flag and a change set the same param."""
         entries = map(parse_entry, split_entries(self.override, ";"))
         changed = {*map(current_path, self.changes), *(x.path for x in entries)}
         for name, path in _PARAM_OF_FLAG.items():
@@ -125,9 +124,8 @@ def place_model(
 ) -> str:
     """Chooses and initializes the devices for the stages of `model`.
 
-    Sets the pipeline's `devices`, and returns a note for the user. If `open_run` is
-    given, pipeline params that are `auto` get the values that they have in a run.
-    `open_run()` returns the directory of this run.
+    Sets the pipeline's `devices`, and returns a note for the user. Params that are
+    `auto` get the values of the run whose directory `open_run` returns, if given.
     """
     pipeline = model.task.pipeline
     if open_run is not None:

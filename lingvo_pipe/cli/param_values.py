@@ -37,10 +37,7 @@ def check_values(model: Any) -> None:
 
 @contextlib.contextmanager
 def naming_override(override: str) -> Iterator[None]:
-    """Turns errors of the block that name no param into errors about `override`.
-
-    `override` is the value of --model_params_override.
-    """
+    """Turns errors that name no param into errors about --model_params_override."""
     try:
         yield
     except _VALUE_ERRORS as error:

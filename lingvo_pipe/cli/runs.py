@@ -68,7 +68,6 @@ def _as_arguments(text: str) -> str:
 
 
 def _paths(allowed: str | Sequence[str]) -> Sequence[str]:
-    """Returns paths of params, of which a text has commas between them."""
     return re.findall(r"[^\s,]+", allowed) if isinstance(allowed, str) else allowed
 
 
@@ -81,7 +80,6 @@ class Run:
         allow_foreign: whether the directory may have links, or files of others.
 
     Attributes:
-        logdir: the run's directory.
         model_name: the model's registered name.
 
     Raises:

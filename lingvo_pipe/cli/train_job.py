@@ -65,10 +65,7 @@ def _build(
     allowed_changes: Sequence[str],
     allow_foreign: bool,
 ) -> tuple[tuple[Any, Any], Callable[..., dict[str, float]]]:
-    """Builds the model and its inputs. Returns both inputs, and a function to train.
-
-    The function calls `train`, and takes only the argument `building`.
-    """
+    """Returns both inputs, and a function that trains, which takes only `building`."""
     model, test_model = request.params("Train"), request.params("Test")
     check_batch(model)
     path = os.path.expanduser(logdir)
@@ -140,8 +137,7 @@ def planned_for_profile(
 ) -> PlannedStep | None:
     """Returns the planner's prediction of a step, or logs why there is none.
 
-    If params were `auto`, the planner has already made the prediction, `planned`. Then
-    nothing is measured again.
+    `planned` is its prediction if params were `auto`. Nothing is measured again then.
     """
     if model.task.train.steps_per_loop > 1:
         log(

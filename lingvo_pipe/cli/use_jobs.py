@@ -175,12 +175,10 @@ def _prepare(
     log_to: TextIO | None = None,
     with_slices: bool = False,
 ) -> tuple[BaseTask, Any, RunDirectory, Iterator[int], Callable[[str], None]]:
-    """Builds what a job needs to use the weights of a run.
+    """Returns the task, its input, the run's directory, steps, and a function to log.
 
-    Returns the task, the input, the run's directory, an iterator, and a function that
-    prints lines. Each step of the iterator restores a checkpoint's weights into the
-    task, and yields the number of the checkpoint's step. Layers are cut into slices
-    only if `with_slices`. `check_input` is called with the input.
+    Each next step restores a checkpoint into the task (see `weights_in_turn`).
+    `check_input` gets the input. Layers are sliced only if `with_slices`.
     """
     with naming_override(request.override):
         model = request.params(use.split)

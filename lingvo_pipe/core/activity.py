@@ -19,8 +19,7 @@ def activity(
 ) -> Iterator[None]:
     """Shows `name`, the detail that `set_detail` sets, and the time, during the block.
 
-    The text appears on `stream`, by default on standard error. If `stream` is a file,
-    nothing is shown in the first `file_delay` seconds.
+    A file `stream` shows nothing in the first `file_delay` seconds.
     """
     shown = _Shown(name, sys.stderr if stream is None else stream, file_delay)
     thread = threading.Thread(target=shown.run, daemon=True)

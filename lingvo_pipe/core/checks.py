@@ -38,8 +38,7 @@ def check_counts(
 ) -> None:
     """Raises a UserValueError that names each value not from `minimum` to MAX_COUNT.
 
-    `counts` has values by path, such as {"task.train.max_steps": 100}. `more` has
-    values by name.
+    `counts` has values by path, such as {"task.train.max_steps": 100}.
     """
     problems = []
     for path, value in {**(counts or {}), **more}.items():

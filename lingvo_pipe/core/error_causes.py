@@ -110,10 +110,7 @@ _CAUSES = (
 
 
 def likely_cause(kind: str, message: str) -> str:
-    """Returns two lines with an error's likely cause and a remedy, or "" if unknown.
-
-    `kind` is the name of the error's class in tf.errors.
-    """
+    """Returns an error's cause and remedy, or "". `kind` is the name of its class."""
     if CALLED not in message:
         for pattern, cause, remedy in _CAUSES:
             if re.search(pattern, f"{kind}: {message}"):

@@ -98,10 +98,7 @@ def disk_problem(error: Exception) -> str | None:
 
 
 def _path_in(error: Exception, number: int) -> str | None:
-    """Returns the file that an error with the errno `number` names.
-
-    Returns None if the error has another errno, and "" if the error names no file.
-    """
+    """Returns the file that an error names, "" for none, or None for another errno."""
     if isinstance(error, OSError):
         return str(error.filename or "") if error.errno == number else None
     if not hasattr(error, "error_code"):  # Not an error of TensorFlow.

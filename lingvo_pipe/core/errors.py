@@ -91,10 +91,7 @@ class UserDamageError(UserValueError):
 
 
 class UserNameError(UserValueError, AssertionError):
-    """A name that is not allowed for a param or a key.
-
-    It is also an AssertionError, which Lingvo raises for such names.
-    """
+    """A name that is not allowed for a param or a key, an AssertionError in Lingvo."""
 
 
 class UserTypeError(UserError, TypeError):
@@ -106,10 +103,7 @@ class UserAttributeError(UserError, AttributeError):
 
 
 class UserPathError(UserAttributeError, AssertionError):
-    """A path that goes on below a value without parts.
-
-    It is also an AssertionError, which Lingvo raises for such paths.
-    """
+    """A path that goes on below a value without parts, an AssertionError in Lingvo."""
 
 
 class UserLookupError(UserError, LookupError):

@@ -140,8 +140,7 @@ def naming(path: Path) -> Iterator[None]:
     """Adds `path` to an OSError that names no file, such as one from a failed write.
 
     Raises:
-        ValueError: if something else is in the file's place, or access is not
-            permitted.
+        ValueError: if something else is in the file's place, or access is denied.
     """
     try:
         yield

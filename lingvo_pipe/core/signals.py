@@ -84,10 +84,7 @@ class FirstSignal:
 
 
 def _receive_signals() -> tuple[socket.socket, socket.socket, int]:
-    """Makes Python write the number of each signal to a socket.
-
-    Returns (socket to read from, socket written to, wakeup fd that was set before).
-    """
+    """Returns (socket that gets signals' numbers, its other end, wakeup fd before)."""
     read, written = socket.socketpair()
     written.setblocking(False)
     before = signal.set_wakeup_fd(written.fileno(), warn_on_full_buffer=False)

@@ -63,7 +63,6 @@ def importing_tensorflow() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _level(level: str) -> Iterator[None]:
-    """Sets TensorFlow's log level in this context, unless the user has set it."""
     if _LEVEL in os.environ:
         yield
         return
@@ -75,10 +74,7 @@ def _level(level: str) -> Iterator[None]:
 
 
 def _is_error(line: bytes) -> bool:
-    """Returns whether a line is an error that matters.
-
-    The absence of a GPU matters only if NVIDIA's driver is loaded.
-    """
+    """Returns whether a line matters. No GPU is an error only if there is a driver."""
     if not _ERROR.match(line) or _HARMLESS.search(line):
         return False
     return may_have_gpu() or b"cuInit" not in line

@@ -17,14 +17,8 @@ class Use(Protocol):
 class Departures:
     """A watch over workers that say that they are leaving.
 
-    Args:
-        use: the trainer's use of its workers.
-        save: asks the run for a checkpoint. Returns whether all steps are saved.
-        log: called with the number of a worker that is leaving.
-
-    Attributes:
-        use: the argument.
-        are_pending: whether the run has yet to save a checkpoint for a worker.
+    `save` asks the run for a checkpoint, and returns whether all steps are saved.
+    `are_pending` is whether the run has yet to save one for a worker.
     """
 
     def __init__(

@@ -32,8 +32,7 @@ def operation_error(error: BaseException) -> tf.errors.OpError | None:
 def failed_devices(error: BaseException, devices: Sequence[str]) -> list[str]:
     """Returns the devices that do not compute any more after a step failed.
 
-    `error` is the step's error, and `devices` are the full names of its devices.
-    Returns [] if the error is not one that a device could have caused.
+    `devices` are full names. Returns [] if no device could have caused the error.
     """
     cause = operation_error(error)
     if cause is None or isinstance(cause, _OTHER_ERRORS):

@@ -45,9 +45,7 @@ class ElasticWorkers:
     Args:
         lost_seconds: seconds to wait for a worker before the job continues without it.
         grow_seconds: seconds after the job's start before workers may be added.
-        left_out: the workers and devices that the job has left out so far.
         progress: returns a text that changes with each checkpoint.
-        log: callback for a line for the user.
 
     Attributes:
         needs: the job's needs. The job sets them.
@@ -114,10 +112,7 @@ class ElasticWorkers:
         return True
 
     def begin(self, workers: LostWorkers) -> bool:
-        """Notes the start of the job, which uses all workers but those left out.
-
-        Returns whether it leaves out more workers than the process before.
-        """
+        """Notes the job's start. Returns whether it leaves out more than before."""
         number = len(self.left_out.workers)
         self._begin, left_out = self._clock(), tuple(sorted(workers.left_out))
         self.left_out = dataclasses.replace(self.left_out, workers=left_out)

@@ -9,22 +9,14 @@ _VARIABLE = "LINGVO_PIPE_LEFT_OUT"
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Workers and devices that an elastic job leaves out, and what it needs.
+    """Workers and devices that an elastic job leaves out, and what it needs."""
 
-    Attributes:
-        workers: numbers of the workers that were lost, and are not waited for again.
-        devices: full names of the devices that failed, each with the number of devices
-            of its kind that its task had then.
-        too_few: a number of devices on which the model does not fit.
-        misfit: why it does not fit, as a phrase.
-        kind: the `DeviceKind` of the job's devices, or empty before they are chosen.
-            Another kind would change the bytes of results.
-    """
-
-    workers: tuple[int, ...] = ()
+    workers: tuple[int, ...] = ()  # Lost, and not waited for again.
+    # Full names of failed devices -> number of their task's devices of this kind then.
     devices: dict[str, int] = field(default_factory=dict)
-    too_few: int = 0
-    misfit: str = ""
+    too_few: int = 0  # A number of devices on which the model does not fit.
+    misfit: str = ""  # Why it does not fit, as a phrase.
+    # The job's `DeviceKind`, empty before devices are chosen. Others change bytes.
     kind: dict[str, str] = field(default_factory=dict)
 
     @classmethod

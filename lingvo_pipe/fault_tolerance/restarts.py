@@ -1,7 +1,6 @@
 """Restarts of this process by `exec`, and the number of restarts without progress.
 
-In TensorFlow, steps and connections wait forever for a worker that hangs. So the
-process starts its own command again in its place. The process id stays the same. All
+The process starts its own command again in its place, and keeps its process id. All
 open files are closed, except standard input, output and error.
 """
 
@@ -37,7 +36,6 @@ _PROGRESS_FILES = {
 class ProcessStart:
     """The command, folder and environment with which this process was started.
 
-    `command` is the interpreter with all arguments. `folder` is the working directory.
     `death_signal` is the signal that the process gets when its parent dies, or 0.
     """
 
@@ -74,11 +72,9 @@ class Restarts:
     """A counter of the process's consecutive restarts without progress.
 
     `progress` returns a text that changes whenever the job's progress is safe on disk.
-    Environment variables pass to the restarted process the number of restarts, the
-    number by which workers knew the process before the restart, and the cause.
     `is_saving` returns whether a checkpoint is being written. Its values are in this
-    process's memory, so a restart waits for it, for some time. `log` is the callback
-    for a line for the user.
+    process's memory, so a restart waits for it, for some time. Environment variables
+    pass the count, the cause and the number that workers know to the next process.
     """
 
     def __init__(
@@ -136,12 +132,8 @@ class Restarts:
     ) -> NoReturn:
         """Counts a restart, and restarts this process.
 
-        Args:
-            client: the number by which workers know this process, or None.
-            cause: why it restarts, as sentences.
-            stop: called last; it ends the process instead if a termination signal
-                has come.
-            **variables: more environment variables.
+        `client` is the number by which workers know it, and `cause` is sentences.
+        `stop` is called last. It ends the process if a termination signal has come.
         """
         self.finish_saving()
         in_a_row = self.in_a_row

@@ -86,10 +86,7 @@ class WorkerQuestions:
     def reach(
         self, probes: Sequence[tuple[int, Collection[int]]], seconds: float
     ) -> list[bool]:
-        """Returns for each probe (worker, others) whether the worker reaches others.
-
-        The worker has `seconds` to contact all of them.
-        """
+        """Returns for each (worker, others) whether it reaches all in `seconds`."""
         sent = [
             self._calls[_CREATE_SESSION][task].future(
                 _session_with(others), timeout=seconds
@@ -141,10 +138,6 @@ class LostWorkers:
 
     It searches among all workers, until `leave_out` names some that the job does not
     use.
-
-    Attributes:
-        used: the numbers of the workers that the job uses.
-        left_out: the numbers of the others.
     """
 
     def __init__(
@@ -172,10 +165,7 @@ class LostWorkers:
         return self.silent() or self._cut_off(self.used, self._seconds)
 
     def silent(self) -> dict[int, str]:
-        """Returns the names of the workers that do not answer, by their numbers.
-
-        Remembers each worker's identity, to notice restarts later.
-        """
+        """Returns the names of workers that do not answer. Remembers all identities."""
         self._known = [answer.identity for answer in self._questions.ask(self._seconds)]
         names = enumerate(self._names)
         return {i: name for i, name in names if self._known[i] is None}
@@ -191,10 +181,7 @@ class LostWorkers:
         return self._names[task]
 
     def cut_pairs(self, tasks: Sequence[int]) -> list[tuple[int, int]]:
-        """Returns the pairs (a, b) of workers where a cannot reach b.
-
-        All workers in `tasks` must answer.
-        """
+        """Returns pairs (a, b) of answering workers where a cannot reach b."""
         cut_off = self._isolated(tasks, tasks, self._seconds)
         pairs = [(i, j) for i in cut_off for j in tasks if i != j]
         reached = self._questions.reach([(i, [j]) for i, j in pairs], self._seconds)
@@ -252,7 +239,6 @@ class LostWorkers:
         return min(self._timeout, _ANSWER_SECONDS)
 
     def _cut_off(self, tasks: Sequence[int], seconds: float) -> dict[int, str]:
-        """Returns texts about workers in `tasks` that cannot reach a used worker."""
         return {
             task: f"{self._names[task]}, which does not reach another worker"
             for task in self._isolated(tasks, self.used, seconds)

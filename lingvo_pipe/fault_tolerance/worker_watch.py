@@ -50,12 +50,9 @@ class WorkerWatch:
     """A watch over workers that restarts this process if a worker is lost.
 
     Args:
-        workers: search for lost workers.
         timeout: seconds in which a running worker answers.
         patience: seconds in which all workers must come up.
-        restarts: the object that counts and performs restarts of this process.
         resumes: whether the job resumes from a checkpoint. If not, it starts again.
-        log: callback for a line for the user.
         elastic: the policy of a job that goes on without lost workers, or None.
         use: the job's use of its workers, or None if it saves no checkpoints.
         save: asks the run for a checkpoint. Returns whether all steps are saved.
@@ -191,7 +188,6 @@ class WorkerWatch:
     def _watch(
         self, period: Callable[[], float], changes: Callable[[], list[str]]
     ) -> None:
-        """Asks every `period` for `changes`, and restarts the process for them."""
         try:
             while not self._is_over.wait(period()):
                 if changed := changes():
@@ -210,7 +206,6 @@ class WorkerWatch:
         return _POLL_SECONDS if self._departures.are_pending else self._period
 
     def _let_go(self) -> list[str]:
-        """Lets go the workers that are leaving. Returns a sentence for each."""
         assert self._departures is not None
         if self.has_signal():  # The run saves anyway, and then all workers may leave.
             self._departures.use.renew(self._workers.used)
@@ -225,13 +220,11 @@ class WorkerWatch:
         self._write(f"{name} is leaving: the run saves what is not saved yet.")
 
     def _added(self) -> list[str]:
-        """Returns a sentence for each worker with which the job must restart now."""
         if self._elastic is None or self.has_signal():
             return []
         return [f"{name} is back." for name in self._elastic.added(self._workers)]
 
     def _restart(self, lost: Sequence[str]) -> None:
-        """Logs `lost`, and restarts or ends this process, unless the job is over."""
         with self._ending:
             if self._is_over.is_set():
                 return
@@ -263,7 +256,6 @@ class WorkerWatch:
         )
 
     def _end_if_asked(self) -> None:
-        """Ends this process if a termination signal has come."""
         assert self._signal is not None
         first = self._signal.get()
         if first is not None:
@@ -288,7 +280,6 @@ class WorkerWatch:
 
 
 def _failed_connection(error: BaseException) -> str:
-    """Returns why a connection failed if that caused `error`, or else ""."""
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, _CONNECTION_ERRORS):

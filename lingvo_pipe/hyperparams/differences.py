@@ -15,9 +15,8 @@ _CONTAINERS = (Fields, dict, list, tuple)
 def diff_params(a: Fields, b: Fields) -> str:
     """Returns the differences as lines in Lingvo's form, or "" if nothing differs.
 
-    A param has the lines `> name: value` and `< name: value`. An item of a list has the
-    lines `> name[0]: value` and `< name[0]: value`. The lines of nested Params or dicts
-    follow a line `? name:`.
+    A param has the lines `> name: value` and `< name: value`. A list's item has the
+    name `name[0]`. The lines of nested Params or dicts follow a line `? name:`.
     """
     return _diff(_by_name(a, b), " ")
 
@@ -55,7 +54,6 @@ def _diff(pairs: Iterable[tuple[str, Any, Any]], indent: str) -> str:
 
 
 def _by_name(a: Any, b: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Yields (name, value in `a`, value in `b`) by name. A missing value is _ABSENT."""
     a_values, b_values = (
         dict(x.IterParams() if isinstance(x, Fields) else x) for x in (a, b)
     )

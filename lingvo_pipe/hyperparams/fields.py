@@ -28,8 +28,6 @@ class Field:
 
 
 class _ObservedField(Field):
-    """A field that calls a function whenever its value is read."""
-
     def __init__(self, field: Field, on_read: Callable[[], None]) -> None:
         self._on_read = on_read
         super().__init__(field.value, field.default, field.description)
@@ -126,10 +124,7 @@ class Fields:
             )
 
     def _Lookup(self, steps: tuple[Step, ...]) -> Field:
-        """Returns the field that the last step of a path names.
-
-        Errors show the whole path.
-        """
+        """Returns the field that the last step names. Errors show the whole path."""
         name = steps[-1].name if isinstance(steps[-1], Name) else None
         if name in self._fields:
             return self._fields[name]
@@ -234,7 +229,6 @@ def owner_of(root: Fields, steps: Steps) -> Fields:
 
 
 def _child(owner: Any, steps: Steps) -> Any:
-    """Returns the param or item of `owner` that the last step of a path names."""
     step = steps[-1]
     if isinstance(step, Name) and isinstance(owner, Fields):
         return owner._Lookup(steps).value

@@ -42,10 +42,7 @@ def freeze_value(value: Any) -> Any:
 
 
 def same_value(a: Any, b: Any) -> bool:
-    """Returns whether two values are equal.
-
-    NaN equals NaN. Tensors are equal only if they are the same object.
-    """
+    """Returns whether two values are equal: NaN equals NaN, a tensor only itself."""
     if a is b:
         return True
     a, b = as_plain(a), as_plain(b)

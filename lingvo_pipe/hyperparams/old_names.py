@@ -1,8 +1,4 @@
-"""Replaces names of earlier versions in texts of Params by their current names.
-
-Classes that have moved and params that were renamed are listed here, so that the texts
-in run directories can still be read.
-"""
+"""Current names for old ones in texts of Params, which run directories still hold."""
 
 import re
 

@@ -48,8 +48,7 @@ def optional(rule: Rule) -> Rule:
 def check_params(p: Params, rules: Mapping[str, Rule], path: str = "") -> None:
     """Checks the params that `rules` names.
 
-    `path` is the path of `p` in errors. By default it is the name of the class that `p`
-    configures.
+    `path` is the path of `p` in errors, by default the class that `p` configures.
 
     Raises:
         ValueError: if any value is wrong. The error names all wrong values.

@@ -44,10 +44,7 @@ def _short(value: Any) -> str:
 
 
 def _near_paths(params: Fields, path: str) -> list[str]:
-    """Returns up to three paths of params that are similar to `path`.
-
-    Paths that end in the same name come first.
-    """
+    """Returns up to three similar paths, first those that end in the same name."""
     paths = list(_paths(params, "", path))
     last_name = re.split(r"\W", path)[-1]
     same = [x for x in paths if re.split(r"\W", x)[-1] == last_name]

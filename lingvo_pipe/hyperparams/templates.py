@@ -38,10 +38,10 @@ def template_text(params: Any) -> str:
 
 
 def build_template(text: str) -> Any:
-    """Returns new Params for a text in the form that `template_text` returns.
+    """Returns new Params, at their defaults, for a text from `template_text`.
 
-    The values are the defaults. If the text lists names, the Params have only these
-    names, besides `cls`. A listed name without a default gets the value None.
+    If the text lists names, the Params have only these names, besides `cls`. A listed
+    name without a default gets the value None.
 
     Raises:
         ValueError: if the text has another form, or its class is not found.

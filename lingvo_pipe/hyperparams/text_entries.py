@@ -72,10 +72,7 @@ def split_entries(text: str, separator: str) -> Iterator[str]:
 
 
 def check_separator(separator: str) -> None:
-    """Raises ValueError unless `separator` is one newline or one semicolon.
-
-    Blanks before and after the newline or the semicolon are allowed.
-    """
+    """Raises ValueError unless `separator` is a newline or semicolon, blanks aside."""
     if not re.fullmatch(r"\s*;\s*|[ \t]*\n\s*", separator):
         expected = "a newline or ';', apart from blanks"
         raise UserValueError(path="separator", expected=expected, got=separator)

@@ -127,7 +127,6 @@ def read_entries(
 
 
 def _find(params: Fields, text: str) -> tuple[Entry, Steps, Any]:
-    """Parses an entry. Returns the entry, its path's steps and the param's value."""
     try:
         entry = parse_entry(text)
         steps = parse_path(entry.path)
@@ -155,7 +154,6 @@ def _read(params: Fields, entry: Entry, old: Any, kind: str) -> Any:
 
 
 def _at_path(error: Exception, path: str, *hints: str) -> UserError:
-    """Returns a UserError about the param at `path`, with more hints than `error`."""
     if not (isinstance(error, UserError) and error.expected):
         message = f"{path}: {error}".removeprefix(": ")
         return UserValueError(message, path=path, hint=" ".join(filter(None, hints)))

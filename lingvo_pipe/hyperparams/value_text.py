@@ -47,10 +47,10 @@ def kind_of(value: Any) -> str:
 
 
 def write_value(value: Any, like: Any = None) -> str:
-    """Returns the text of a value.
+    """Returns the text of a value. Nested Params are written as templates.
 
-    Nested Params are written as templates. A dataclass or named tuple has a text only
-    if `like`, the value that a reader will replace, is of the same class.
+    A dataclass or named tuple has a text only if `like`, the value that a reader will
+    replace, is of the same class.
 
     Raises:
         ValueError: if the value has no text form.
@@ -172,10 +172,7 @@ def _number_reader(kind: Callable, expected: str) -> Callable[[str], Any]:
 
 
 def _read_record(text: str, like: Any, fields: Mapping[str, Any]) -> Any:
-    """Returns a copy of a dataclass or named tuple, with fields set from a dict's text.
-
-    Dtypes, classes, functions and None may be in quotes, as Lingvo writes them.
-    """
+    """Reads fields from a dict's text. Lingvo quotes dtypes, classes and None."""
     values = _read_dict(text)
     for name, value in values.items():
         if name not in fields:
@@ -207,10 +204,7 @@ def _read_dtype(text: str) -> Any:
 
 
 def _read_symbol(text: str, any_function: bool = False) -> Any:
-    """Reads `type/module/Class` or `func/module/name`.
-
-    With `any_function`, `type/` may precede a function, as Lingvo writes it.
-    """
+    """Reads a class or function. `any_function` allows Lingvo's `type/` before both."""
     prefix, _, symbol = text.partition("/")
     if prefix not in ("type", "func"):
         expected = "a class `type/module/Name` or a function `func/module/name`"

@@ -57,8 +57,7 @@ def find_builder(name: str, data_dir: str | None = None) -> Any:
     ~/tensorflow_datasets.
 
     Raises:
-        ValueError: if no such data set is known, or the files in its folder name code
-            that would have to be imported.
+        ValueError: if no such data set is known, or its files name code to import.
     """
     if _NOT_CHECKED.match(name):
         raise UserValueError(
@@ -114,9 +113,6 @@ def _imported_classes_only() -> Iterator[None]:
     dataset_info.json name, wherever Python finds them. So a folder from elsewhere could
     name code of its own. In this context, looking up a class of a module that is not
     yet imported raises an error, for all files and all threads.
-
-    Raises:
-        ValueError: before another module would be imported.
     """
     with _lookup_lock:
         look_up = FeatureConnector.cls_from_name
@@ -192,8 +188,7 @@ def open_records(builder: Any, split: str) -> Any:
     """Returns the stored records, as bytes, of a split such as `train[:90%]`.
 
     Raises:
-        ValueError: if the split is unknown or empty, or the format has no random
-            access.
+        ValueError: if the split is unknown or empty, or has no random access.
     """
     raw = tfds.decode.DeserializeMethod.RAW_BYTES
     try:

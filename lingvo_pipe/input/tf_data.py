@@ -35,10 +35,7 @@ def with_own_threads(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def call_numpy(function: Callable, argument: tf.Tensor, specs: Any) -> Any:
-    """Calls a pure NumPy function within a TensorFlow graph, on one tensor.
-
-    `specs` are the TensorSpecs of the function's results.
-    """
+    """Calls a pure NumPy function on a tensor in a graph, with results of `specs`."""
     dtypes = tf.nest.map_structure(lambda spec: spec.dtype, specs)
     results = tf.numpy_function(function, [argument], dtypes, stateful=False)
     return tf.nest.map_structure(

@@ -34,23 +34,16 @@ _CALLS = ("call_with_cache", "call_encoder", "call_decoder_with_cache")
 
 
 class Generation:
-    """Generation by a task, in groups of prompts.
-
-    Attributes:
-        num_groups: the largest number of groups.
-    """
+    """Generation by a task, in groups of prompts."""
 
     def __init__(self, task: Any, num_groups: int | None, num_devices: int):
         """Refuses what cannot generate in groups.
 
-        Args:
-            task: a CausalLM or Seq2SeqLM of KerasHub.
-            num_groups: the largest number of groups. If None, the number of devices, or
-                1 if several groups would change tokens.
-            num_devices: the number of devices.
+        If `num_groups`, the largest number of groups, is None, it is `num_devices`, or
+        1 if several groups would change tokens.
 
         Raises:
-            TypeError: if the task is another model.
+            TypeError: if the task is no CausalLM or Seq2SeqLM of KerasHub.
             ValueError: if the number is not valid, or the sampler has its own loop.
         """
         _check(task)
@@ -96,13 +89,6 @@ class Generation:
         return self._functions[key](inputs)
 
     def _traced(self, inputs: Any, stops: Sequence[int] | None) -> Callable:
-        """Returns a function for such inputs.
-
-        Raises:
-            ValueError: if several groups would change tokens, and the number of groups
-                is not left open.
-        """
-
         def traced(num_groups: int) -> Callable:
             run = functools.partial(self._run_groups, num_groups, stops)
             return tf.function(run, autograph=False).get_concrete_function(inputs)
@@ -117,7 +103,6 @@ class Generation:
     def _run_groups(
         self, num_groups: int, stops: Sequence[int] | None, inputs: Any
     ) -> Any:
-        """Returns the results of generate_step for all groups, joined."""
         groups, sampler = _groups(inputs, num_groups), self._task.sampler
         draws: GroupDraws | None = None
         lengths: set[int] | None = None
@@ -151,12 +136,8 @@ class Generation:
     ) -> Any:
         """Returns what a method returns, with each new cache in parts.
 
-        Args:
-            name: the method's name.
-            lengths: the numbers of tokens in texts, if there are several groups.
-            layouts: for each method, the layouts of the caches in parts.
-            *args: the method's arguments.
-            **named: further arguments.
+        `lengths` are the numbers of tokens in texts, or None for one group. The layouts
+        of a method's caches are added to `layouts`.
         """
         method = getattr(self._task, name)
         arguments = inspect.signature(method).bind(*args, **named).arguments
@@ -224,10 +205,7 @@ def _text_lengths(inputs: Any) -> set[int]:
 
 
 def _groups(inputs: Any, num_groups: int) -> list[Any]:
-    """Returns the inputs of each group.
-
-    The groups' sizes are as even as possible, the larger ones first.
-    """
+    """Returns each group's inputs. Sizes are as even as possible, larger ones first."""
     if num_groups == 1:
         return [inputs]
     numbers = sorted({x.shape[0] for x in present(inputs)})
@@ -245,5 +223,4 @@ def _groups(inputs: Any, num_groups: int) -> list[Any]:
 
 
 def _joined(*results: Any) -> Any:
-    """Returns a result of all groups: rows, or None."""
     return None if results[0] is None else tf.concat(results, 0)

@@ -32,12 +32,7 @@ class GroupsError(UserValueError):
 
 
 class GroupDraws:
-    """The seeds with which a sampler draws tokens in each of several groups.
-
-    Args:
-        sampler: the sampler.
-        inputs: the inputs of all groups.
-    """
+    """The seeds with which a sampler draws tokens in each group of `inputs`."""
 
     def __init__(self, sampler: Any, inputs: Any):
         self._variables = list(sampler.variables)
@@ -98,11 +93,7 @@ class GroupDraws:
 
 
 class _DrawScope(keras.StatelessScope):
-    """A scope in which seeds have a group's states, and may draw once each.
-
-    Args:
-        states: the states, by the id of the variable.
-    """
+    """A scope that gives seeds, by id, a group's states, and lets each draw once."""
 
     def __init__(self, states: dict[int, SeedState]):
         super().__init__()

@@ -150,10 +150,7 @@ class KerasCell(BaseLayer):
                     variable.assign(tf.cast(state, variable.dtype))
 
     def _penalties(self, values: Mapping[int, Any]) -> list[Any]:
-        """Returns the losses of the regularizers.
-
-        Returns [] for shared variables. PipelinedModel adds their losses.
-        """
+        """Returns penalties, [] for shared variables: PipelinedModel adds theirs."""
         if self._calls.shares_variables:
             return []
         return [
@@ -200,10 +197,7 @@ class KerasCell(BaseLayer):
                 )
 
     def _check_state(self, i: int, scope: CellScope) -> None:
-        """Raises ValueError if the cell writes a state that other cells read or write.
-
-        They start from the value before the step.
-        """
+        """Refuses writes of shared state: all cells read the value before the step."""
         v = self._calls.variables[i]
         if v.is_shared and scope.writes[id(v.variable)]:
             raise UserValueError(
@@ -233,7 +227,6 @@ class KerasCell(BaseLayer):
 
 
 def _check_norm(variable: keras.Variable, scope: CellScope) -> None:
-    """Raises ValueError unless one call in training has read and written an average."""
     writes, reads = scope.writes[id(variable)], scope.reads[id(variable)]
     if (writes, reads) != (1, 1):
         raise UserValueError(
@@ -255,7 +248,6 @@ def _given(v: CellVariable, theta: NestedMap, context: ForwardContext) -> tf.Ten
 
 
 def _masks(call: KerasCall, values: Mapping[GraphTensor, Any]) -> list[tf.Tensor]:
-    """Returns the call's argument `mask` or, without one, the masks of the inputs."""
     mask_argument = call.kwargs.get("mask")
     if isinstance(mask_argument, GraphTensor):
         return [values[mask_argument]]
@@ -270,7 +262,6 @@ def _calls_of(p: InstantiableParams) -> CellCalls:
 
 
 def _check_unset(p: InstantiableParams) -> None:
-    """Raises ValueError if a param sets a dtype or an initializer. Keras sets both."""
     default = resolve_params(BaseLayer.Params().Set(name="default"), None)
     for name in ("dtype", "fprop_dtype", "params_init"):
         if p.Get(name) != default.Get(name):

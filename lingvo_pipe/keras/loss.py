@@ -175,12 +175,9 @@ def apply_gradients(
 ) -> tf.Tensor:
     """Adds the penalties of weights, updates the weights, and returns the loss.
 
-    Args:
-        optimizer: the optimizer.
-        weights: the trained weights. Keras warns of those that no cell has.
-        theta: the pipeline's variables.
-        result: what the pipeline's ComputeGradients has returned for `theta`.
-        scale: the factor of the loss that the optimizer expects in gradients, or None.
+    `result` is what the pipeline's ComputeGradients has returned for its `theta`. The
+    optimizer expects gradients of the loss times `scale`, unless that is None. Keras
+    warns of weights that no cell has.
     """
     loss = total_loss(result.metrics)
     flat = tf.nest.flatten(theta), tf.nest.flatten(result.gradients)

@@ -63,10 +63,7 @@ class LossAndMetrics:
         self._functions: dict[tuple[int, int], Callable[..., NestedMap]] = {}
 
     def outputs(self, model: keras.Model, x: Any) -> Any:
-        """Returns the specs of a model's outputs, and notes whether layers add losses.
-
-        These need the loss's weight before the step.
-        """
+        """Returns the specs of a model's outputs, and notes if layers add losses."""
 
         def run(x: Any) -> Any:
             with keras.StatelessScope(collect_losses=True) as scope:
@@ -254,10 +251,7 @@ class LossAndMetrics:
     def _metric_totals(
         self, triples: Sequence[Any], data: tuple[Any, Any, Any], num_examples: int
     ) -> dict[str, Total]:
-        """Returns what a micro-batch adds to the metrics' states.
-
-        If the states are not sums over examples, returns the outputs for the metrics.
-        """
+        """Returns what is added to metrics' states or, if they are no sums, outputs."""
         if self._metrics is None:
             return {}
         if self._all_add_up():
@@ -280,7 +274,6 @@ class LossAndMetrics:
 
 
 def _check_weights(model: keras.Model, graph: Any) -> None:
-    """Raises ValueError if a loss reads weights that are trained."""
     paths = {id(v.value.handle): v.path for v in model.trainable_variables}
     if weights := [paths[id(x)] for x, _ in graph.captures if id(x) in paths]:
         raise UserValueError(
@@ -302,7 +295,6 @@ def _adds_up(metric: keras.Metric) -> bool:
 
 
 def _is_by_example(function: Callable, options: Mapping[str, Any]) -> bool:
-    """Returns True for Keras's functions that return a value for each example."""
     if not is_of_keras(function):
         return False
     y_pred = keras.KerasTensor((None, 3))

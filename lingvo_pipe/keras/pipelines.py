@@ -1,7 +1,4 @@
-"""Pipelines of a Keras model, one for each number of micro-batches.
-
-All have the same stages.
-"""
+"""A Keras model's pipelines of equal stages, one for each number of micro-batches."""
 
 import math
 import textwrap

@@ -30,12 +30,7 @@ class Parts(NamedTuple):
 
 
 class PlacedCall:
-    """A call of a function, traced for given specs.
-
-    Attributes:
-        layouts: the caches' layouts, in order.
-        part_shapes: the shapes of the parts of all new caches.
-    """
+    """A call of a function, traced for given specs."""
 
     def __init__(
         self,
@@ -116,10 +111,7 @@ def _traced(
     caches: Mapping[str, Any],
     arguments: Mapping[str, Any],
 ) -> tuple[FuncGraph, dict[str, Any], tuple, Any, tuple]:
-    """Returns a graph of the function, its arguments, caches, results and new caches.
-
-    The results are without the new caches.
-    """
+    """Returns the function's graph, arguments, caches, other results and new caches."""
     with tf.init_scope():  # So that the graph captures variables directly.
         graph = FuncGraph("placed_call")
     with graph.as_default():
@@ -135,9 +127,7 @@ def _traced(
 def cache_specs(caches: Any, layouts: Sequence[Layout | None] | None) -> Any:
     """Returns the specs of nested caches, each None, a tensor or `Parts`.
 
-    Args:
-        caches: the caches.
-        layouts: the caches' layouts, in order. If None, no cache is in parts.
+    `layouts` has an item for each cache, in order. If None, no cache is in parts.
     """
     flat = _flat_caches(caches)
     pairs = zip(flat, layouts or [None] * len(flat), strict=True)
@@ -161,14 +151,12 @@ def _whole_spec(parts: Iterator[tf.Tensor], layout: Layout | None) -> tf.TensorS
 
 
 def _flat_caches(caches: Any) -> list[Any]:
-    """Returns the caches in nested tuples and lists."""
     if isinstance(caches, (tuple, list)) and not isinstance(caches, Parts):
         return [x for inner in caches for x in _flat_caches(inner)]
     return [caches]
 
 
 def _pack_caches(structure: Any, caches: Iterator[Any]) -> Any:
-    """Returns caches in the nested tuples and lists of a structure."""
     if isinstance(structure, Parts) or not isinstance(structure, (tuple, list)):
         return next(caches)
     packed = [_pack_caches(inner, caches) for inner in structure]
@@ -176,7 +164,6 @@ def _pack_caches(structure: Any, caches: Iterator[Any]) -> Any:
 
 
 def _map_caches(function: Callable[[Any], Any], caches: Any) -> Any:
-    """Returns the function's result for each cache that is not None."""
     flat = [None if x is None else function(x) for x in _flat_caches(caches)]
     return _pack_caches(caches, iter(flat))
 
@@ -189,17 +176,13 @@ class Layout(NamedTuple):
 
 
 class _CacheParts(NamedTuple):
-    """A cache's layout, and its parts before and after a call.
-
-    A cache that the call makes has no parts before it.
-    """
+    """A cache's parts before and after a call. A new cache has none before it."""
 
     layout: Layout | None
     before: Sequence[tf.Tensor]
     after: Sequence[tf.Tensor]
 
     def cut(self, cache: Any) -> Sequence[tf.Tensor]:
-        """Returns the parts of a cache, which may be None, a tensor or `Parts`."""
         if cache is None:
             return []
         return cache.tensors if isinstance(cache, Parts) else _cut(cache, self.layout)
@@ -225,7 +208,6 @@ def _copied(part: tf.Tensor) -> tf.Tensor:
 
 
 def _placeholder(x: Any) -> Any:
-    """Returns a placeholder for a tensor or spec, and anything else as it is."""
     if isinstance(x, tf.TensorSpec) or tf.is_tensor(x):
         return tf.compat.v1.placeholder(x.dtype, x.shape)
     return x

@@ -3,8 +3,7 @@
     query = x·wq   key = m·wk   value = m·wv          for each of N heads
     softmax(query·keyᵀ / √H)·value, all heads concatenated, times wo
 
-The queries come from `x`. The memory `m` is `x` itself (self-attention) or another
-sequence (cross-attention). A boolean mask defines which keys a query sees.
+The memory `m` is `x` itself (self-attention) or another sequence (cross-attention).
 
 Packed examples hold several segments in a row, numbered from 1. Padding is segment 0. A
 query sees only keys of its own segment, so only padding sees padding.
@@ -103,10 +102,7 @@ class MultiHeadAttentionLayer(CompositeLayer):
         return self.output.FProp(theta.output, joined)
 
     def InitStates(self, batch_size: int, max_length: int) -> NestedMap:
-        """Returns the states before the first `ExtendStep`: zero keys and values.
-
-        Both are `[B, N, S, H]`, with S = `max_length`.
-        """
+        """Returns the initial states: zero keys and values `[B, N, max_length, H]`."""
         p = self.params
         shape = [batch_size, p.num_heads, max_length, p.dim_per_head]
         zeros = tf.zeros(shape, self.fprop_dtype)
@@ -121,15 +117,13 @@ class MultiHeadAttentionLayer(CompositeLayer):
     ) -> tuple[tf.Tensor, NestedMap]:
         """Runs T steps of causal self-attention, given the states of earlier steps.
 
-        Maps inputs `[B, T, D]` and states to outputs `[B, T, D]` and new states, which
-        include these steps' keys and values. The states come from `InitStates` or the
-        previous call. `time_step`, int32 [], counts steps from 0, and is the first of
-        these. If T is 1, it may be [B], for each row. A row may begin again at 0:
-        nothing of its earlier states is left then.
+        Maps inputs `[B, T, D]` and states to outputs `[B, T, D]` and new states. The
+        states come from `InitStates` or the previous call. `time_step`, int32 [], is
+        the number of the first of these steps, from 0. If T is 1, it may be [B], for
+        each row. A row that begins again at 0 does not see its earlier states.
 
         Raises:
-            tf.errors.InvalidArgumentError: if the last step is not below the states'
-                length.
+            tf.errors.InvalidArgumentError: if the last step is not below max_length.
         """
         max_length, num_steps = dim_size(states.key, 2), dim_size(inputs, 1)
         message = f"{self._path}: expected fewer steps than max_length."
@@ -175,10 +169,7 @@ def dim_size(x: tf.Tensor, dim: int) -> int | tf.Tensor:
 
 
 def same_segment(queries: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
-    """Returns the mask `[B, 1, T, S]`: True for a query and a key of equal segments.
-
-    `queries` `[B, T]` and `keys` `[B, S]` are the numbers of their segments.
-    """
+    """Maps segments `[B, T]` and `[B, S]` to a mask `[B, 1, T, S]`: True if equal."""
     return tf.equal(queries[:, tf.newaxis, :, tf.newaxis], keys[:, None, None])
 
 
@@ -189,10 +180,7 @@ def not_later(num_tokens: int) -> tf.Tensor:
 
 
 def _masked_softmax(logits: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
-    """Returns the softmax of logits over the keys, `[B, N, T, S]`, float32 or wider.
-
-    Keys where the mask is False have weight 0, unless a query sees no key at all.
-    """
+    """Returns the softmax of logits `[B, N, T, S]` over keys, in float32 or wider."""
     wide = wide_dtype(logits.dtype)
     logits = tf.cast(logits, wide)
     if mask is not None:

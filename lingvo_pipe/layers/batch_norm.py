@@ -81,8 +81,7 @@ class BatchNormLayer(BaseLayer):
         """Maps `[..., C]` to `[..., C]`. If `paddings` is None, nothing is padding.
 
         Raises:
-            ValueError: if the inputs do not have C channels, or the paddings do not
-                have the leading dimensions of the inputs.
+            ValueError: if the inputs lack C channels, or the paddings do not fit them.
         """
         check_channels(inputs, self.params.dim, self._path)
         inputs = tf.cast(inputs, self.fprop_dtype)
@@ -119,10 +118,7 @@ class BatchNormLayer(BaseLayer):
         return outputs
 
     def PostTrainingStepUpdate(self, accumulated: NestedMap) -> None:
-        """Moves the moving averages towards the mini-batch's moments.
-
-        If the context does not know the step, the rate is 1 - decay.
-        """
+        """Moves the moving averages towards the mini-batch's moments."""
         moving = self.vars
         with tf.device(moving.moving_mean.device):
             decay, step = self.params.decay, forward_context.current_context().step
@@ -160,10 +156,7 @@ def _is_kept(inputs: tf.Tensor, paddings: Any, path: str) -> tf.Tensor:
 
 
 def _num_rows(inputs: tf.Tensor, weights: tf.Tensor | None = None) -> Any:
-    """Returns the number of values per channel, without padding rows, as float64.
-
-    The number is a float if it is known before the graph runs, or else a tensor.
-    """
+    """Returns the number of values per channel: a static float or a float64 tensor."""
     size: Any
     if inputs.shape.is_fully_defined():
         size = float(math.prod(inputs.shape[:-1]))
@@ -195,10 +188,7 @@ def _weighted(
 def _composed(
     theta: NestedMap, inputs: tf.Tensor, epsilon: float, moments: Moments | None
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Normalizes inputs by `moments`, or by the inputs' own moments if that is None.
-
-    Returns (outputs, mean, variance).
-    """
+    """Returns (outputs, mean, variance). If `moments` is None, they are the inputs'."""
     if moments is None:
         moments = tf.nn.moments(inputs, list(range(inputs.shape.rank - 1)))
     mean, variance = (tf.cast(moment, inputs.dtype) for moment in moments)

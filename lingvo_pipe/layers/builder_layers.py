@@ -1,7 +1,6 @@
-"""Layers that combine other layers or apply a function.
+"""Layers that combine other layers or apply a function. `builder` makes most of them.
 
-The module `builder` makes most of these layers. A layer takes one tensor or several,
-and returns one tensor or a tuple of several.
+Their inputs are one tensor or several. Their output is one tensor or a tuple.
 """
 
 from collections.abc import Sequence
@@ -151,10 +150,7 @@ class BiasLayer(BaseLayer):
 
 
 class BranchLayer(BaseLayer):
-    """A layer that also returns outputs from inside its body.
-
-    The body's outputs come first, then the outputs of FetchLayers inside the body.
-    """
+    """A layer that returns outputs of its body, then of FetchLayers inside the body."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:

@@ -95,8 +95,6 @@ def _check_window(layer: BaseLayer) -> None:
 
 
 class _ConvolutionLayer(BaseLayer):
-    """Base of convolutions with a weight and a bias. Subclasses define `_convolve`."""
-
     _FILTER_SHAPE: str
     # Number of the weight's first dimensions that a sum runs over.
     _NUM_SUMMED: int
@@ -108,7 +106,6 @@ class _ConvolutionLayer(BaseLayer):
         return p
 
     def _check_params(self) -> None:
-        """Raises ValueError for an unknown padding, or for strides beside dilation."""
         p = self.params
         _check_window(self)
         if max(p.filter_stride) > 1 and max(p.dilation_rate) > 1:
@@ -133,7 +130,6 @@ class _ConvolutionLayer(BaseLayer):
         return WeightParams(self.params.filter_shape)
 
     def FProp(self, theta: NestedMap, inputs: tf.Tensor) -> tf.Tensor:
-        """Maps `[B, H, W, I]` to `[B, H', W', O]`."""
         check_channels(inputs, self.params.filter_shape[2], self._path)
         outputs = self._convolve(tf.cast(inputs, self.fprop_dtype), theta.w)
         return outputs + theta.b if self.params.bias else outputs

@@ -1,7 +1,4 @@
-"""Dropout of elements and of whole examples, from the per-example random streams.
-
-Shapes: B examples.
-"""
+"""Dropout of elements and of whole examples. Shapes: B examples."""
 
 import tensorflow as tf
 
@@ -16,9 +13,8 @@ from lingvo_pipe.nested_map import NestedMap
 class DropoutLayer(BaseLayer):
     """Dropout: keeps each element with probability `keep_prob`, divided by `keep_prob`.
 
-    The mask is a function of seed, layer, step and example. It does not depend on the
-    split of the mini-batch or on the layer's device. A layer that runs twice in a
-    forward pass draws two masks. In evaluation the layer is the identity.
+    The mask depends only on seed, layer, step and example, and on the number of earlier
+    draws in the forward pass. In evaluation the layer is the identity.
     """
 
     @classmethod
@@ -57,8 +53,7 @@ class DropPathLayer(BaseLayer):
         dropped = depth · progress · (1 - keep_prob)
         progress = min(1, step / num_steps)
 
-    The mask is a function of seed, layer, step and example, as in DropoutLayer. In
-    evaluation the layer is the identity.
+    Masks and evaluation are as in DropoutLayer.
     """
 
     @classmethod

@@ -1,7 +1,4 @@
-"""Embeddings of tokens and of positions.
-
-Shapes: B examples, V tokens in the vocabulary, D channels.
-"""
+"""Embeddings of tokens and positions. Shapes: B examples, V tokens, D channels."""
 
 from typing import ClassVar
 
@@ -59,7 +56,6 @@ class _TokenEmbeddingSlice(SliceLayer, TokenEmbeddingLayer):
     AXES: ClassVar = {"w": 0}
 
     def Own(self, theta: NestedMap, ids: tf.Tensor) -> tf.Tensor:
-        """Returns the rows of the slice's tokens, and zeros for other tokens."""
         p = self.params
         ids = as_indices(ids, self._path) - p.begin
         # Ids outside of the vocabulary fail as in the whole layer.

@@ -89,7 +89,6 @@ class _NamedValues:
 
 
 def _parts(signature: str) -> tuple[list[Any], list[str]]:
-    """Parses a signature: returns the inputs, and the names of the outputs."""
     inputs, _, outputs = signature.partition("->")
     names = [name.strip() for name in outputs.split(",")]
     tokens = [*re.findall(r"[\w.]+|\S", inputs), "]"]
@@ -120,7 +119,6 @@ def _items(tokens: list[str], end: str) -> Any:
 
 
 def _item(tokens: list[str]) -> Any:
-    """Parses and removes the tokens of one item: a name, a list or a NestedMap."""
     token = tokens.pop(0)
     if token in ("[", "("):
         return _items(tokens, "]" if token == "[" else ")")

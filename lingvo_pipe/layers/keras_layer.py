@@ -5,8 +5,6 @@
 
 Keras trains, saves and loads the weights like its own layers' weights. A layer that is
 not `trainable` runs as in evaluation, like Keras's batch norm.
-
-Shapes: B examples in a batch.
 """
 
 import contextlib
@@ -32,13 +30,8 @@ class KerasLayer(keras.layers.Layer):
     their dtypes: Keras's policies do not cast them. Keras can train only layers without
     accumulators over the mini-batch, updates after a step or losses of blocks, so it
     cannot train batch norm. It can run any layer in evaluation. Metrics do not reach
-    Keras: a warning names them, except where a pipeline's cells report them.
-
-    Args:
-        layer: the layer, such as `task.pipeline` of a task.
-        batch_size: B, which a pipeline must know and Keras does not provide. If None,
-            any number.
-        name: Keras's name of the layer. If None, the layer's own name.
+    Keras: a warning names them, except where a pipeline's cells report them. A pipeline
+    must know the `batch_size`, B, which Keras does not provide.
     """
 
     def __init__(
@@ -64,9 +57,7 @@ class KerasLayer(keras.layers.Layer):
         """Returns the outputs of FProp for structures of tensors `[B, ...]`.
 
         Raises:
-            ValueError: if a layer that Keras cannot train is trained, or there are not
-                `batch_size` examples, such as in the last batch of `predict`. FProp may
-                raise other errors.
+            ValueError: if Keras cannot train the layer, or a batch has another size.
         """
         training = bool(training) and self.trainable
         if training:
@@ -97,7 +88,6 @@ class KerasLayer(keras.layers.Layer):
         return outputs
 
     def _check_trainable(self) -> None:
-        """Raises ValueError if training the layer takes more than its gradients."""
         layers = list(self._layer.Descendants())
         lost = {
             "accumulators": list(accumulator_paths(self._layer)),
@@ -115,7 +105,6 @@ class KerasLayer(keras.layers.Layer):
                 )
 
     def _warn_of_metrics(self, names: Iterable[str]) -> None:
-        """Warns once of each metric that the layer reports."""
         new = sorted(set(names) - self._lost_metrics)
         if new:
             self._lost_metrics.update(new)

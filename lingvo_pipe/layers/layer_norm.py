@@ -1,7 +1,4 @@
-"""Layer normalization (Ba et al., 1607.06450), in float32 or wider.
-
-Shapes: D channels.
-"""
+"""Layer normalization (Ba et al., 1607.06450) of D channels, in float32 or wider."""
 
 import tensorflow as tf
 

@@ -24,10 +24,9 @@ class LocalLossLayer(BaseLayer):
     In training, the layer passes on its inputs but no gradient. It also runs `head`,
     which maps the inputs to predictions like the model's, and applies the model's loss
     to these predictions. The loss is a mean over the same examples or tokens as the
-    model's loss. It is reported as `<loss_name>_loss`. In evaluation, and wherever
-    there is no loss, the head does not run and gradients pass.
-
-    The layer is a cell of a `PipeliningLayer`, which provides the targets.
+    model's. It is reported as `<loss_name>_loss`. In evaluation, and wherever there is
+    no loss, the head does not run and gradients pass. The targets come from the
+    `PipeliningLayer` whose cell the layer is.
     """
 
     @classmethod

@@ -46,7 +46,6 @@ class _InSequence(BaseLayer):
     _lists: tuple[str, ...]
 
     def FProp(self, theta: NestedMap, *args: Any) -> Any:
-        """Runs all layers in order. Without layers, returns the inputs."""
         outputs = one_or_all(args)
         for name in self._lists:
             if self.children[name]:
@@ -59,10 +58,9 @@ class _InSequence(BaseLayer):
 
 
 class SequentialLayer(_InSequence):
-    """Layers in sequence.
+    """Layers in sequence. A tuple of outputs becomes several inputs of the next layer.
 
-    A tuple of outputs becomes several inputs of the next layer. The children are the
-    list `sub`. If `repeat` is above 1, the children are instead the list `rep` of
+    The children are the list `sub` or, if `repeat` is above 1, the list `rep` of
     SequentialLayers, each with its own `sub`.
     """
 
@@ -115,8 +113,8 @@ class SequentialLayer(_InSequence):
 class SeqLayer(_InSequence):
     """The cells of a PipeliningLayer in sequence, on one device.
 
-    If a SeqLayer and a PipeliningLayer have the same name, their variables have the
-    same paths. So each can use weights that the other has trained.
+    If its name is a PipeliningLayer's, their variables have the same paths, and each
+    can use weights that the other has trained.
     """
 
     _lists = ("before", "cells")
@@ -230,7 +228,6 @@ def check_activations(p: InstantiableParams, path: str) -> None:
 def _split(
     args: tuple[Any, ...], p: InstantiableParams, path: str
 ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Returns (inputs, activations). Raises ValueError unless there is an input."""
     num_inputs = len(args) - p.num_act_inputs
     if num_inputs < 1:
         expected = f"at least one input and {p.num_act_inputs} activations"
@@ -240,6 +237,5 @@ def _split(
 
 
 def _fetched(p: InstantiableParams, outputs: Sequence[Any]) -> tuple[Any, ...]:
-    """Returns the first output of each layer that act_fetch_layers names."""
     by_name = dict(zip(sub_names(p), outputs, strict=True))
     return tuple(as_args(by_name[name])[0] for name in p.act_fetch_layers)

@@ -1,7 +1,4 @@
-"""Softmax cross entropy with label smoothing.
-
-Shapes: B examples, C classes. Further dimensions may follow B.
-"""
+"""Softmax cross entropy: B examples, C classes. Further dimensions may follow B."""
 
 import tensorflow as tf
 

@@ -41,8 +41,7 @@ def make_blocks(
     the number of the model's layers up to the block's end.
 
     Raises:
-        ValueError: if the model cannot be divided like this, or `chunks` contradicts
-            the scheme.
+        ValueError: if the model cannot be divided like this.
     """
     check_choice(scheme, SCHEMES, "scheme")
     if (chunks is None) == (scheme == "chunked"):

@@ -47,8 +47,7 @@ def local_pipeline(
     head maps their outputs to predictions like the outputs of the model's last cell.
 
     Raises:
-        ValueError: if the pipeline has local losses already, its splits are not
-            possible, or `cell_costs` lists numbers.
+        ValueError: if splits do not fit, or there are local losses or listed costs.
     """
     p = pipeline.Copy()
     _check(p)

@@ -18,8 +18,7 @@ def checked_schedule(
     `do_eval` says whether it runs in evaluation, where gradients cross blocks.
 
     Raises:
-        ValueError: if the schedule can't finish, has no backward passes or several
-            steps, or is made for other stages, devices or micro-batches.
+        ValueError: if the schedule can't finish, or is not for one step of the layout.
     """
     name = f"{path}.schedule"
     layout_schedule = layout.across_blocks if do_eval else layout.schedule

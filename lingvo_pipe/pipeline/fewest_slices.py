@@ -37,17 +37,10 @@ def fewest_slices(
 ) -> tuple[dict[str, int], Result] | None:
     """Returns (number of slices by path, result of `attempt`), or None if none fit.
 
-    Cells that need more bytes than a target are cut into the fewest slices that do not.
-    The largest target with which the model fits is found by a coarse search.
-
-    Args:
-        p: params of a pipeline, whose `slices` are ignored.
-        cell_bytes: bytes that a device needs for each cell by itself.
-        limit: bytes of a device.
-        max_slices: largest number of slices of all layers together.
-        attempt: maps the numbers of slices to (result, bytes). If the model does not
-            fit, the result is None and the bytes are what a device needs, or 0 if that
-            is unknown.
+    A device needs `cell_bytes` for each cell by itself, and has `limit` bytes. All
+    layers together have at most `max_slices` slices. `attempt` maps the numbers of
+    slices to (result, bytes). If the model does not fit, the result is None, and the
+    bytes are what a device needs, or 0 if that is unknown. `p.slices` is ignored.
     """
     parts = list(_find_parts(p, cell_bytes))
     can_be_cut = {part.cell for part in parts}
@@ -87,7 +80,6 @@ class _Search(Generic[Result]):
         self._known: dict[str, tuple[Result | None, float]] = {}
 
     def find(self, target: float) -> tuple[dict[str, int], Result] | None:
-        """Tries slices of up to `target` bytes. Returns (slices, result) or None."""
         slices = _slices_below(self._groups, target)
         if (key := repr(slices)) not in self._known:
             self._known[key] = self._attempt(slices)
@@ -95,7 +87,6 @@ class _Search(Generic[Result]):
         return None if result is None else (slices, result)
 
     def num_slices(self, target: float) -> int:
-        """Returns the number of slices of all layers, each of up to `target` bytes."""
         return sum(_slices_below(self._groups, target).values())
 
     def is_hopeless(self, target: float) -> bool:
@@ -112,7 +103,6 @@ class _Search(Generic[Result]):
         return needed - 2 * self._largest(slices) > self._limit
 
     def _largest(self, slices: Mapping[str, int]) -> float:
-        """Returns the bytes of the largest slice or whole cell."""
         parts = list(itertools.chain(*self._groups))
         cut = {part.cell for part in parts if part.name in slices}
         uncut_cells = (n for i, n in enumerate(self._cell_bytes) if i not in cut)
@@ -134,7 +124,6 @@ class _Part:
     cell_bytes: int
 
     def num_slices(self, target: float) -> int:
-        """Returns the smallest number of slices with at most `target` bytes each."""
         if self.cell_bytes <= target:
             return 1
         return max(int(-(-self.num_bytes // target)), 1)
@@ -159,11 +148,6 @@ def _find_parts(p: InstantiableParams, cell_bytes: Sequence[int]) -> Iterator[_P
 
 
 def _slices_below(groups: Sequence[Sequence[_Part]], target: float) -> dict[str, int]:
-    """Returns numbers of slices by part's name, for slices of at most `target` bytes.
-
-    A part with too few units is cut into as many slices as it has units. Leaves out
-    parts that stay whole.
-    """
     slices: dict[str, int] = {}
     for group in groups:
         number = max(part.num_slices(target) for part in group)
@@ -192,10 +176,7 @@ def _tied_groups(p: InstantiableParams, parts: Sequence[_Part]) -> list[list[_Pa
 def _cut_weights(
     p: InstantiableParams, parts: Sequence[_Part]
 ) -> Iterator[tuple[str, _Part]]:
-    """Yields (path of a weight, part) for each weight that cutting the part divides.
-
-    Leaves out cells that have no tied weights.
-    """
+    """Yields (path of a weight, part) for each weight that cutting the part divides."""
     tied = {*p.tied, *p.tied.values()}
     for part in parts:
         name = p.cell_tpl[part.cell].name or f"cells_{part.cell}"

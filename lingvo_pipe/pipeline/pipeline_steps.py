@@ -49,9 +49,8 @@ class PipelineSteps:
     ):
         """Initializes the training of `pipeline`.
 
-        `feed` maps a mini-batch to (inputs of the first cell, targets). `loss_fn` is as
-        in `ComputeGradients`, but the loss's weight must depend only on the targets.
-        `update` updates the weights of a stage.
+        See `Feed` and `Update`. `loss_fn` is as in `ComputeGradients`, but the loss's
+        weight must depend only on the targets.
 
         Raises:
             ValueError: if a stage can't update its weights without the other stages.

@@ -196,8 +196,7 @@ def make_layout(p: InstantiableParams, path: str) -> Layout:
     """Returns the layout that params define. Replaces cells in `p` by their slices.
 
     Raises:
-        ValueError: if params are invalid, or no stages fit into `memory_limit`. If a
-            cell is too large, the error names slices that would fit, if any.
+        ValueError: if params are invalid, or no stages fit into `memory_limit`.
     """
     check_each_param(p, path)
     layout = _checked_layout(p, path)
@@ -319,7 +318,6 @@ def _layout(p: InstantiableParams, path: str) -> Layout:
     boundaries = choose_boundaries(p, path, schedule, first, roles)
     with problems_of("devices", path):
         replicas = replica_devices(devices, p.num_replicas, device_of_stage)
-    # The stages whose last cell ends a block with a loss of its own.
     block_boundaries = [
         stage
         for stage, end in enumerate(boundaries[:-1])

@@ -127,8 +127,6 @@ Predicate = Callable[[Any, InstantiableParams], bool]
 
 
 class _Rule(NamedTuple):
-    """A rule for the values of a param."""
-
     expected: str  # The allowed values, in words.
     predicate: Predicate
     hint: str
@@ -182,7 +180,6 @@ def _are_dtypes(value: Any) -> bool:
 
 
 def _dtype(value: Any) -> tf.DType | None:
-    """Returns the dtype that `value` is or names, or None."""
     if isinstance(value, numbers.Number):  # TensorFlow numbers its dtypes.
         return None
     try:

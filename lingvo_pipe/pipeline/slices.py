@@ -24,8 +24,6 @@ from lingvo_pipe.layers.core.slicing import (
 def with_slices(p: InstantiableParams, path: str) -> InstantiableParams:
     """Returns a copy of a pipeline's params, in which slices replace cells.
 
-    Whole cells keep their names.
-
     Raises:
         ValueError: if `slices` are wrong. The error names all problems.
     """
@@ -135,7 +133,6 @@ class _Ties:
         self._slices: dict[str, list[str]] = {}
 
     def add(self, name: str, slices: Sequence[InstantiableParams]) -> None:
-        """Records, for each tied weight of the cell `name`, the slices that have it."""
         used = {*self._tied, *self._tied.values()}
         for path in used:
             cell, _, weight = path.partition("/")
@@ -144,11 +141,7 @@ class _Ties:
                 self._slices[path] = [f"{s.name}/{weight}" for s in has]
 
     def resolved(self, param: str) -> dict[str, str]:
-        """Returns `tied` for the slices. Divided weights are tied slice by slice.
-
-        Raises:
-            ValueError: if tied weights are in different numbers of slices.
-        """
+        """Returns `tied` for the slices. Divided weights are tied slice by slice."""
         ties: dict[str, str] = {}
         for tied, owner in self._tied.items():
             ends = [self._slices.get(x, [x]) for x in (tied, owner)]

@@ -98,7 +98,6 @@ class TrainedModel:
     Attributes:
         name: the model's registered name.
         step: the training step after which the weights were saved.
-        task: the task, a BaseTask.
     """
 
     def __init__(
@@ -182,7 +181,6 @@ class TrainedModel:
 
     @functools.cached_property
     def _data(self) -> Any:
-        """The model's input, built when first used."""
         data = self._input_params.Instantiate()
         check_vocabulary(self._path, data)
         return data

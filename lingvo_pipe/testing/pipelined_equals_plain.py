@@ -3,8 +3,7 @@
     plain Keras   --- close --- M=1, one device  --- same bytes --- M=1, other layouts
                   --- close --- M=4, one device  --- same bytes --- M=4, other layouts
 
-M is the number of micro-batches. A layout is a number of devices, a schedule and a
-recompute mode.
+M is the number of micro-batches.
 """
 
 import itertools
@@ -218,10 +217,9 @@ def _arguments(compile_args: Any) -> Mapping[str, Any]:
 
 
 def _in_order(names: Iterable[str]) -> list[str]:
-    """Sorts names so that `dense_1000_loss` follows `dense_999_loss`.
+    """Sorts names so that `dense_1000_loss` follows `dense_999_loss`, unlike Keras.
 
-    Keras sorts names as texts. But Keras numbers the layers of a process, so the same
-    layer has another number in each model.
+    Keras numbers the layers of a process, so each model has other numbers.
     """
 
     def key(name: str) -> list[int | str]:

@@ -29,6 +29,7 @@ def _compiled(reductions: tuple[str, ...], weights: Any, y: Any, outputs: Any) -
 
 
 @pytest.mark.parametrize("is_weighted", [False, True])
+@pytest.mark.parametrize("is_masked", [False, True])
 @pytest.mark.parametrize(
     "reductions",
     [
@@ -38,24 +39,32 @@ def _compiled(reductions: tuple[str, ...], weights: Any, y: Any, outputs: Any) -
     ids=str,
 )
 def test_they_are_the_mini_batchs(
-    reductions: tuple[str, ...], is_weighted: bool
+    reductions: tuple[str, ...], is_masked: bool, is_weighted: bool
 ) -> None:
     def numbers(*shape: int) -> list[np.ndarray]:
         return [RANDOM.uniform(0.1, 1, shape).astype("float32") for _ in reductions]
 
-    y, outputs = numbers(B, 2), numbers(B, 2)
-    weights = numbers(B) if is_weighted else None
-    compiled = _compiled(reductions, weights, y, outputs)
+    def masked(arrays: list[np.ndarray]) -> Any:
+        return [keras.layers.Masking()(x) for x in arrays] if is_masked else arrays
+
+    rows = (B, 3) if is_masked else (B,)
+    y, outputs = numbers(*rows, 2), numbers(*rows, 2)
+    if is_masked:
+        for x in outputs:
+            x[[0, 3], 1:] = 0.0
+    weights = numbers(*rows) if is_weighted else None
+    compiled = _compiled(reductions, weights, y, masked(outputs))
     divisors = None
     if len(reductions) > 1:
-        divisors = divisors_of(compiled, y, outputs, weights)
+        divisors = divisors_of(compiled, y, masked(outputs), weights)
     total = parts = 0.0
     for part in PARTS:
-        data: Any = tuple(
+        targets, values, sample_weights = (
             x and [array[part] for array in x] for x in (y, outputs, weights)
         )
+        data: Any = targets, masked(values), sample_weights
         rows = np.float32(part.stop - part.start)
         mean, weight = mean_and_weight(compiled, data, rows, B, divisors)
         total, parts = total + float(mean) * float(weight), parts + float(weight)
-    expected = float(compiled(y, outputs, weights))
+    expected = float(compiled(y, masked(outputs), weights))
     assert total / parts == pytest.approx(expected, rel=1e-5)

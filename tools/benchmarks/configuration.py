@@ -16,7 +16,6 @@ Dtype = Literal["float32", "bfloat16", "pure bfloat16"]
 Placement = Literal["in-process", "workers"]
 Recompute = str | tuple[int, ...]
 
-# The schedules whose steps the simulation predicts.
 _PREDICTED = ("gpipe", "1f1b", "zero_bubble", "zero_bubble_v")
 ZERO_BUBBLE = ("zero_bubble", "interleaved_zero_bubble", "zero_bubble_v")
 
@@ -158,10 +157,7 @@ class Configuration:
         )
 
     def stages_on(self, device: int) -> list[int]:
-        """Returns the stages of a device, placed round-robin or in the shape of a V.
-
-        Only PyTorch's processes need this. lingvo_pipe's schedules place stages.
-        """
+        """Returns a PyTorch device's stages, round-robin or in the shape of a V."""
         if self.schedule == "zero_bubble_v":
             return [device, self.num_stages - 1 - device]
         return list(range(device, self.num_stages, self.num_devices))

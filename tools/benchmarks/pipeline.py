@@ -113,7 +113,6 @@ def main(argv: Sequence[str]) -> None:
 def _limitations(
     groups: Sequence[Sequence[Configuration]], torch_python: str | None
 ) -> dict[Configuration, str]:
-    """Returns the configurations that cannot run, each with the reason."""
     limitations = {c: c.limitation for group in groups for c in group if c.limitation}
     torch = [c for group in groups for c in group if c.system == "torch"]
     if not torch_python:
@@ -152,13 +151,11 @@ def _is_selected(configuration: Configuration) -> bool:
 def _chosen(
     groups: Sequence[Sequence[Configuration]], choose: Callable[[Configuration], bool]
 ) -> list[list[Configuration]]:
-    """Returns the groups with only the chosen configurations, without empty groups."""
     chosen = [[c for c in group if choose(c)] for group in groups]
     return [group for group in chosen if group]
 
 
 def _torch_python() -> str | None:
-    """Returns the command of a Python that has PyTorch, or None."""
     python = FLAGS.torch_python
     if not python:
         return sys.executable if can_run(sys.executable, IMPORTS_TORCH) else None

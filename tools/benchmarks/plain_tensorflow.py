@@ -15,11 +15,7 @@ from tools.benchmarks.configuration import LEARNING_RATE, Configuration
 
 
 def plain_step(configuration: Configuration, device: str) -> Callable[[], NestedMap]:
-    """Returns a function that makes a training step, without a pipeline.
-
-    The step accumulates the gradients of M micro-batches in a loop. The first call
-    traces the step.
-    """
+    """Returns a function that makes a training step. Its first call traces the step."""
     of_layers = dataclasses.replace(configuration, schedule="gpipe")
     step = accumulating_step(
         model.make_pipeline(of_layers, [device]).cells,

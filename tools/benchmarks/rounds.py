@@ -64,7 +64,6 @@ def _summary(report: Report) -> str:
 
 
 def _check_losses(measured: Round) -> None:
-    """Checks that equal models have equal losses after equal numbers of steps."""
     first: dict[tuple, tuple[Configuration, float]] = {}
     for configuration, report in measured.items():
         assert report.loss is not None

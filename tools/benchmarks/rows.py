@@ -119,7 +119,6 @@ def _step_seconds(report: Report) -> float:
 def _best_peer(
     rounds: Sequence[Round], configuration: Configuration, system: str
 ) -> Configuration | None:
-    """Returns the fastest configuration of `system` to compare with, or None."""
     return min(
         (
             peer
@@ -135,10 +134,6 @@ def _best_peer(
 def _step_ratio(
     rounds: Sequence[Round], numerator: Configuration, denominator: Configuration | None
 ) -> Spread | None:
-    """Returns the spread over rounds of the ratio of two configurations' step times.
-
-    Returns None if both are the same configuration, or one was not measured.
-    """
     if denominator is None or numerator == denominator:
         return None
     if not {numerator, denominator} <= set(rounds[0]):
@@ -166,8 +161,7 @@ def _paper_bytes_by_stage(configuration: Configuration) -> list[int] | None:
     The bytes are weights, gradients, and activations of O(N + L/K · N/M) (arXiv
     1811.06965, 2.3). N is the stash: a stage's inputs for the whole mini-batch.
     L/K · N/M is everything that the stage's layers compute for one micro-batch during
-    recomputation. Returns None unless the schedule is GPipe with recomputation in
-    float32.
+    recomputation.
     """
     policy = configuration.schedule, configuration.recompute, configuration.dtype
     if policy != ("gpipe", "always", "float32"):

@@ -81,13 +81,11 @@ def quick_configurations(num_devices: int) -> list[list[Configuration]]:
 
 
 def _compared(pipelined: Configuration, on_workers: bool) -> list[Configuration]:
-    """Returns a pipeline on one device, as given, and if `on_workers`, on workers."""
     configurations = [pipelined.on_one_device(), pipelined]
     return configurations + [pipelined.on_workers()] * on_workers
 
 
 def _peers(like: Configuration) -> list[Configuration]:
-    """Returns the configurations of other systems that train the model of `like`."""
     dtypes: dict[Dtype, tuple[Dtype, ...]] = {"bfloat16": ("bfloat16", "pure bfloat16")}
     peer = functools.partial(dataclasses.replace, like, placement=None)
     peers = [

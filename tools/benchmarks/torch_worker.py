@@ -157,10 +157,7 @@ def main() -> None:
 
 
 def _train_step(configuration: Configuration, rank: int) -> Callable[[], float | None]:
-    """Returns a function that runs a training step. All devices end a step together.
-
-    The function returns the loss on the device of the last stage, and None elsewhere.
-    """
+    """Returns a function that runs a step. The last stage's device gets the loss."""
     num_stages, cpu = configuration.num_stages, torch.device("cpu")
     indices = configuration.stages_on(rank)
     stages: list[nn.Module] = [Stage(configuration, index) for index in indices]
@@ -198,7 +195,6 @@ def _train_step(configuration: Configuration, rank: int) -> Callable[[], float |
 
 
 def _peak_bytes(configuration: Configuration, rank: int) -> int:
-    """Returns the peak bytes of a step, measured with a new pipeline."""
     with LiveBytes() as live:
         step = _train_step(configuration, rank)
         for _ in range(2):

@@ -64,7 +64,6 @@ def run_workers(requests: Sequence[Request], torch_python: str | None) -> list[R
 
 @contextlib.contextmanager
 def _started(request: Request, torch_python: str | None) -> Iterator[ProcessGroup]:
-    """Starts the workers of a configuration, and waits until they are ready."""
     configuration = request.configuration
     with contextlib.ExitStack() as stack:
         if configuration.system == "torch":
@@ -85,10 +84,7 @@ def _started(request: Request, torch_python: str | None) -> Iterator[ProcessGrou
 
 @contextlib.contextmanager
 def _stage_workers(request: Request) -> Iterator[dict[str, int]]:
-    """Runs a worker for each device, and yields the workers' process ids by address.
-
-    Yields {} if the configuration's placement is not on workers.
-    """
+    """Runs a worker for each device, and yields the workers' process ids by address."""
     configuration, cores = request.configuration, request.cores
     if configuration.placement != "workers":
         yield {}
@@ -111,7 +107,6 @@ def _command(python: str, worker: str, *args: object) -> list[str]:
 
 
 def _environment() -> dict[str, str]:
-    """Returns this process's environment without PYTHONPATH, changed to hide GPUs."""
     inherited = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     # All processes of a pipeline are on this machine.
     return inherited | {"CUDA_VISIBLE_DEVICES": "-1", "GLOO_SOCKET_IFNAME": "lo"}

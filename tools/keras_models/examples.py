@@ -29,19 +29,15 @@ class Example(NamedTuple):
 
 
 def example(name: str) -> Example:
-    """Returns the model with a name, and data to train it.
+    """Returns a model of keras.applications or of `HUB_MODELS`, and data to train it.
 
-    Args:
-        name: a name in keras.applications or in `HUB_MODELS`. A name in `HUB_MODELS`
-            may end in " LoRA", for low-rank adapters.
+    A name in `HUB_MODELS` may end in " LoRA", for low-rank adapters.
     """
     is_hub = name.removesuffix(" LoRA") in HUB_MODELS
     return _hub_model(name) if is_hub else _application(name)
 
 
 def _application(name: str) -> Example:
-    """Returns a model of keras.applications, with the smallest images it takes."""
-
     def make(size: int) -> keras.Model:
         application = getattr(keras.applications, name)
         return application(weights=None, input_shape=(size, size, 3), classes=10)
@@ -95,7 +91,6 @@ def _hub_model(name: str) -> Example:
 
 
 def _values(random: Any, name: str, shape: tuple[int | None, ...]) -> np.ndarray:
-    """Returns an array for a model's input, such as ones if the input is a mask."""
     sizes = [B, *(_T if n is None else n for n in shape[1:])]
     if "mask" in name:
         return np.ones(sizes, "int32")
@@ -107,8 +102,6 @@ def _values(random: Any, name: str, shape: tuple[int | None, ...]) -> np.ndarray
 
 
 def _task(task: str, options: dict[str, Any], family: str, /, **params: Any) -> _Make:
-    """Returns a function that makes a backbone, and a model for a task on top of it."""
-
     def make(hub: Any) -> tuple[Any, keras.Model]:
         backbone = getattr(hub, f"{family}Backbone")(**params)
         model = getattr(hub, f"{family}{task}")
@@ -133,8 +126,6 @@ _image_classifier = partial(
 
 
 def _translator(family: str, **params: Any) -> _Make:
-    """Returns a function that makes a backbone, and a model that adds logits to it."""
-
     def make(hub: Any) -> tuple[Any, keras.Model]:
         backbone = getattr(hub, f"{family}Backbone")(
             num_layers=2, num_heads=2, **_SIZES, **params

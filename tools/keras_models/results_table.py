@@ -52,7 +52,6 @@ class Result(NamedTuple):
     A layout is plain Keras, or a pipeline with numbers of micro-batches and devices.
 
     Attributes:
-        name: the model's name.
         outcome: "same", "differs", the text of a refusal, or "warned" if a warning
             names layers that mix examples.
         first_step: CPU seconds of the first step by layout, with building the model.
@@ -95,7 +94,6 @@ def sections(results: list[Result]) -> str:
 
 
 def _row(result: Result, outcome: str) -> str:
-    """Returns a row of the table: outcomes, and slowdowns of trained layouts."""
     outcomes = ["same", "warned"] if result.outcome == "warned" else [outcome] * 2
     factors = [
         f"{seconds[layout] / seconds['plain']:.1f}" if layout in seconds else ""

@@ -41,8 +41,6 @@ _LAYOUTS: dict[str, dict[str, Any]] = {
 
 
 class _Trained(NamedTuple):
-    """A model's weights and bytes after training, and the CPU seconds of its steps."""
-
     after_first: TrainedModel
     last_bytes: str  # A digest of the weights' bytes after the last step.
     first_seconds: float
@@ -129,7 +127,6 @@ def _cpu_seconds() -> float:
 
 @contextmanager
 def _warnings() -> Iterator[list[str]]:
-    """Yields a list that collects the warnings logged in this context."""
     lines: list[str] = []
 
     class Collector(Handler):

@@ -42,10 +42,7 @@ def draw_all(rows: Sequence[study_rows.Row], folder: Path) -> None:
 
 
 def _steps(averages: Sequence[study_rows.Average]) -> Figure:
-    """Draws test metrics over steps, in a column for each batch size.
-
-    Dashed lines are losses in training.
-    """
+    """Draws test metrics over steps. Dashed lines are losses in training."""
     sizes, metrics = _batch_sizes(averages), study_rows.metric_names(averages)
     figure, panels = _panels(len(metrics), len(sizes))
     for row, metric in zip(panels, metrics, strict=True):
@@ -63,10 +60,7 @@ def _steps(averages: Sequence[study_rows.Average]) -> Figure:
 
 
 def _cost_and_time(averages: Sequence[study_rows.Average]) -> Figure:
-    """Draws test metrics over total cost and over sequential time.
-
-    The larger the batches, the thicker the line.
-    """
+    """Draws test metrics over cost and over time. Larger batches have thicker lines."""
     sizes, metrics = _batch_sizes(averages), study_rows.metric_names(averages)
     figure, panels = _panels(len(metrics), 2)
     title = f"batch sizes {', '.join(map(str, sizes))}, from thin to thick"
@@ -86,10 +80,7 @@ def _cost_and_time(averages: Sequence[study_rows.Average]) -> Figure:
 
 
 def _pareto(averages: Sequence[study_rows.Average]) -> Figure:
-    """Draws cost and time to reach each loss, in a curve for each scheme.
-
-    Each point is labeled with its batch size.
-    """
+    """Draws cost and time to reach each loss, in a curve for each scheme."""
     reached = reached_losses(averages)
     figure, panels = _panels(1, len(reached))
     for panel, (target, by_scheme) in zip(panels[0], reached.items(), strict=True):
@@ -108,10 +99,7 @@ def _pareto(averages: Sequence[study_rows.Average]) -> Figure:
 
 
 def _similarity(local: Sequence[study_rows.Average]) -> Figure:
-    """Draws cosines of local and true gradients by layer. A row has one batch size.
-
-    Earlier steps have lighter lines.
-    """
+    """Draws cosines of local and true gradients. Earlier steps have lighter lines."""
     sizes, schemes = _batch_sizes(local), list(dict.fromkeys(x.scheme for x in local))
     figure, panels = _panels(len(sizes), len(schemes), sharey=True)
     for average in local:
@@ -161,7 +149,6 @@ def _label(panel: Axes, title: str, x: str, y: str) -> None:
 
 
 def _scale(panel: Axes) -> None:
-    """Makes the y axis logarithmic, with labels between powers of ten."""
     panel.set_yscale("log")
     low, high = panel.get_ylim()
     shown = (1, 2, 5) if high > _DECADE * low else (1, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9)

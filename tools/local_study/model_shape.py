@@ -52,10 +52,7 @@ def _boundaries(
     cells: Sequence[BaseLayer],
     passed_on: Sequence[Sequence[tf.Tensor]],
 ) -> list[Boundary]:
-    """Returns the boundaries between blocks, or between cells if there is one block.
-
-    Gradients of activations are sent between cells, but not between blocks.
-    """
+    """Returns the boundaries. Between blocks, no gradients of activations are sent."""
     ends = [(block.end, block.ahead) for block in blocks[:-1]]
     has_blocks = bool(ends)
     boundaries = []

@@ -17,10 +17,7 @@ class Reached(NamedTuple):
 
 
 def reached_losses(found: Sequence[Average]) -> dict[float, dict[str, list[Reached]]]:
-    """Returns the batch sizes on the Pareto frontier, by test loss and by scheme.
-
-    The batch sizes are sorted by cost.
-    """
+    """Returns the Pareto frontier by test loss and scheme, sorted by cost."""
     by_scheme: dict[str, list[Average]] = {}
     for average in found:
         by_scheme.setdefault(average.scheme, []).append(average)

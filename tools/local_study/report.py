@@ -59,7 +59,6 @@ def _metric_lines(averages: Sequence[study_rows.Average]) -> Iterator[tuple[str,
 
 
 def _step(average: study_rows.Average) -> tuple[float, float]:
-    """Returns the total cost and the sequential time of one step."""
     steps = average.row.num_steps
     point = average.row.point(steps)
     return point.cost / steps, point.time / steps

@@ -80,7 +80,6 @@ def train_for(task_params: InstantiableParams, num_steps: int) -> None:
 
 
 def _stretch(schedule: Params, factor: float) -> None:
-    """Multiplies a schedule's `boundaries` and arguments `*_steps` by `factor`."""
     if isinstance(schedule, InstantiableParams):
         raise UserValueError(
             path="task.train.lr_schedule",

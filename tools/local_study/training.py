@@ -106,9 +106,8 @@ def _gradient_similarity(
 ) -> Callable[[int, NestedMap], Similarity]:
     """Returns a function that compares gradients by blocks and by backpropagation.
 
-    The function gives the task `plain` the weights of `local`, and computes gradients
-    of both on one batch. It returns a cosine for each layer, over all weights of the
-    layer. Weights that two layers share count with the first layer.
+    The function gives the task `plain` the weights of `local`. It returns a cosine for
+    each layer. Weights that two layers share count with the first layer.
     """
     functions = [_gradient_function(task) for task in (local, plain)]
 

@@ -62,8 +62,6 @@ class Figures(NamedTuple):
     """Predictions and measurements of a model.
 
     Attributes:
-        num_rows: the rows of a mini-batch.
-        candidates: the ways to run the model.
         numbers: (predicted, measured) x (seconds, bytes), `[rounds, ways, 2, 2]`.
     """
 
@@ -165,7 +163,6 @@ def _way(
     models: MeasuredModels,
     device: DeviceModel,
 ) -> RealStep:
-    """Builds a training step that runs `candidate` on batches of `num_rows` rows."""
     size = num_rows // candidate.num_micro_batches
     planned = evaluate(candidate, *models(size), [device] * candidate.num_devices)
     assert isinstance(planned, Evaluation)  # The machine has enough memory.
@@ -200,17 +197,13 @@ def _correction(
     size: int,
     device: DeviceModel,
 ) -> Correction:
-    """Returns the correction of predictions, from steps on one and on two devices."""
     costs, alone = models(size)
     one, two = (None if step is None else step.take(costs, device) for step in steps)
     return correction(alone, one, two, 2) or Correction()
 
 
 def _run_in_turns(steps: Iterable[RealStep | None]) -> None:
-    """Runs steps in turns until each step has run often enough.
-
-    First, runs each step several times in a row, to measure the step's memory.
-    """
+    """Runs each step often: in a row, to measure its memory, and then in turns."""
     real_steps = [step for step in steps if step is not None]
     for step in real_steps:
         step.run_in_a_row()
@@ -226,10 +219,7 @@ def _fitting_rows(
     candidates: Sequence[Candidate],
     num_rows: int | None,
 ) -> int:
-    """Returns a number of rows for which a training step takes about a second.
-
-    All micro-batches are equal. If `num_rows` is not None, checks and returns it.
-    """
+    """Returns rows for a step of about a second, or `num_rows` after checks."""
     costs_of = costs_by_rows(tracer)
     second = (1 + BACKWARD_PER_FORWARD) * sum(costs_of(1).flops) / _SPEED  # Of a row.
     least = max(candidate.num_micro_batches for candidate in candidates)

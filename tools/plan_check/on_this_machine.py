@@ -75,7 +75,6 @@ def _measure(options: argparse.Namespace) -> None:
 
 
 def _names(prefixes: Sequence[str]) -> list[str]:
-    """Returns the names of registered models that have one of the prefixes."""
     hint = "lingvo_pipe plan --list_models lists models."
     matches = (models_with_prefix(prefix, "--models", hint) for prefix in prefixes)
     return sorted(set(itertools.chain.from_iterable(matches)))
@@ -114,7 +113,6 @@ def _print(lines: Iterable[str]) -> None:
 
 
 def _rows(name: str, figures: Figures) -> Iterator[str]:
-    """Yields a line of the table for each way to train the model."""
     for candidate, pair, error in zip(
         figures.candidates, figures.medians, figures.errors, strict=True
     ):
@@ -128,7 +126,6 @@ def _rows(name: str, figures: Figures) -> Iterator[str]:
 
 
 def _summary(figures_by_model: Mapping[str, Figures]) -> Iterator[str]:
-    """Yields lines about all models' errors, and about each model's chosen way."""
     if not figures_by_model:
         return
     models = figures_by_model.values()

@@ -130,7 +130,6 @@ def largest_filters_table() -> Iterator[str]:
 
 
 def _largest(size: Size, field: str, step: int, fits: Callable[[Size], bool]) -> int:
-    """Returns the field's largest value for which `size` fits, in steps of `step`."""
     value = getattr(size, field)
     while not fits(size._replace(**{field: value})):
         value -= step

@@ -28,8 +28,6 @@ _INTERVALS = (10, 60, 400)
 def _renderer(
     formats: str, name: str, moment: Callable[..., Any] = datetime.date
 ) -> Callable[[Language, Any], str]:
-    """Returns a function that writes a date or a time by CLDR's pattern `name`."""
-
     def render(language: Language, value: Any) -> str:
         pattern = getattr(language.locale, formats)[name]
         return pattern.apply(moment(*value), language.locale)
@@ -44,10 +42,7 @@ _render_time = _renderer("time_formats", "short", datetime.time)
 def _render_interval(
     language: Language, skeleton: str, field: str, start: Any, end: Any
 ) -> str:
-    """Writes an interval of dates or times, such as "Mar 4 – 9, 2031".
-
-    `field` is CLDR's letter for the largest unit in which the two ends differ.
-    """
+    """Writes an interval. `field` is CLDR's letter of the largest unit that differs."""
     first, second = _interval_patterns(language.locale, skeleton, field)
     return first.apply(start, language.locale) + second.apply(end, language.locale)
 

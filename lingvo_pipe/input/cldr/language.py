@@ -134,10 +134,7 @@ def _currencies() -> tuple[str, ...]:
 
 
 def _unit_widths(patterns: Mapping[str, Mapping]) -> dict[str, str]:
-    """Returns the CLDR form of each unit: `long`, or `short` if there is no long form.
-
-    Leaves out units for which the language has only an international symbol.
-    """
+    """Leaves out units for which the language has only an international symbol."""
     root = localedata.load("root")["unit_patterns"]
     widths = {}
     for unit in UNITS:

@@ -28,10 +28,7 @@ _DURATIONS = (
 
 
 def _draw_number(draws: Draws, language: Language) -> Value:
-    """Returns a random number in tenths, in a tuple: (35,) stands for 3.5.
-
-    One number in three gets a random digit after the point, which may be 0.
-    """
+    """Returns a random number in tenths, in a tuple: (35,) stands for 3.5."""
     number = 1 + draws.below(10 ** (1 + draws.below(_MAX_DIGITS)))
     return (10 * number + _draw_tenth(draws),)
 

@@ -3,12 +3,10 @@
 **The split.** Test sentences share no content with training sentences. A hash of each
 phrase's value (a date, a quantity, a price) assigns the value to training or, for one
 value in 16, to testing. The hash is the same for all languages and seeds. A sentence
-has only values of its own split. So the date in a test sentence occurs in no training
-sentence, in whatever phrase.
+has only values of its own split.
 
 Names of territories, languages and scripts are in both splits, because nobody can
-translate an unseen name. If a sentence has only names, the set of names is in one
-split.
+translate an unseen name. If a sentence has only names, their set is in one split.
 """
 
 import hashlib
@@ -23,12 +21,6 @@ from lingvo_pipe.input.cldr.quantities import QUANTITY_KINDS
 
 
 def _single(name: str, weight: int, field: str) -> Kind:
-    """Returns the Kind of phrases that are one name, such as a territory's.
-
-    `field` names the attribute of Language with the codes that may be drawn, and the
-    attribute of Babel's Locale with the names of the codes.
-    """
-
     def draw(draws: Draws, language: Language) -> Value:
         return (draws.one_of(getattr(language, field)),)
 
@@ -47,7 +39,6 @@ def _draw_regional_language(draws: Draws, language: Language) -> Value:
 
 
 def _render_regional_language(language: Language, value: Any) -> str:
-    """Writes a language and a territory, such as "Portuguese (Brazil)"."""
     name = _LANGUAGE.render(language, value[:1])
     return f"{name} ({_TERRITORY.render(language, value[1:])})"
 
@@ -83,10 +74,7 @@ class Sentence(NamedTuple):
     conjunction: Literal["standard", "or"]
 
     def contents(self) -> list[Content]:
-        """Returns the contents that must all be in the split of the sentence.
-
-        Names count only if the sentence has nothing else.
-        """
+        """Returns the contents that must all be in the split of the sentence."""
         contents = [
             content
             for kind, value in self.phrases

@@ -95,7 +95,6 @@ def _sizes(images: Sequence[_File]) -> Iterator[str]:
 
 
 def _missing(classes: Sequence[str], counts: dict[str, Counter[str]]) -> Iterator[str]:
-    """Yields a line for each split that is missing or has classes without images."""
     for split in dict.fromkeys((*_REQUIRED, *counts)):
         if split not in counts:
             yield f"no split {split}, which models expect unless their params differ"

@@ -1,7 +1,4 @@
-"""Datasets whose errors name the example that cannot be read.
-
-TensorFlow's errors do not name it. So the failed batch is read again, one by one.
-"""
+"""Datasets whose errors name the example that cannot be read."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -82,7 +79,6 @@ def reason_of(error: tf.errors.OpError) -> str:
 def consecutive(first: int, size: int, num_examples: int) -> np.ndarray:
     """Returns the numbers of the examples that may be read for a batch.
 
-    The batch has `size` examples from `first` on. A chunk of later ones may be read
-    too.
+    These are `size` examples from `first` on, and a chunk of later ones.
     """
     return np.arange(first, min(first + size + CHUNK_SIZE, num_examples))

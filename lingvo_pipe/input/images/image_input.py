@@ -40,8 +40,7 @@ class ImageClassificationInput:
 
     Training batches depend only on the params and the step. The data set is opened when
     it is first read. If an image cannot be read, the error names the image. Raises
-    ValueError if a param is unset or out of range, the data set is unknown or has no
-    classified images, or transforms give images of different shapes.
+    ValueError if a param is wrong, or there is no such data set of classified images.
     """
 
     @classmethod
@@ -116,9 +115,8 @@ class ImageClassificationInput:
     def ReplaceDataset(cls, p: InstantiableParams, name: str) -> None:
         """Changes the params `p` to another data set, called `name`.
 
-        The new images will have the shape that the present data set's images have. For
-        this, sets `image_size` and `channels` if they are unset. Also sets `pixel_max`
-        to None.
+        The new images get the shape of the present ones, by `image_size` and `channels`
+        if these are unset. `pixel_max` becomes None.
         """
         if name == p.dataset:
             return
@@ -213,10 +211,7 @@ class ImageClassificationInput:
         return image_errors.NamedErrorsDataset(batches, self._source, examples)
 
     def EvalBatches(self) -> tf.data.Dataset:
-        """Returns batches with each example of the split once, in order.
-
-        Copies of the last example with weight 0 fill the last batch.
-        """
+        """Returns batches with each example once, in order. Padding has weight 0."""
         size, num_examples = self.params.batch_size, self.num_examples
         draws = pipeline.one_pass(num_examples, self.num_batches * size)
         batches = self._batches(draws, self._eval_chain).apply(
@@ -236,8 +231,7 @@ class ImageClassificationInput:
 
         Raises:
             ValueError: if the shape is not the data set's.
-            tf.errors.InvalidArgumentError: if a wrong shape is found only at run time,
-                a pixel is out of range, or the content is no image.
+            tf.errors.InvalidArgumentError: if a pixel or the content is not valid.
         """
         chain, seed = self._eval_chain, tf.zeros([2], tf.int64)
         shape, pixel_max = self._dataset.format.shape, self._pixel_max

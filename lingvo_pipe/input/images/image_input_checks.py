@@ -98,8 +98,7 @@ def common_shape(
     """Returns the (H, W, C) of all images after the transforms.
 
     Raises:
-        ValueError: if the images of training and of evaluation differ in shape, or the
-            shape is not fixed, or not of `size`.
+        ValueError: if the shapes of training and evaluation differ, or are not fixed.
     """
     height, width, channels = train
     if height is None or width is None or train != evaluation:

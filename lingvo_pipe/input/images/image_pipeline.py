@@ -38,11 +38,7 @@ class Draw(NamedTuple):
 
 
 def training_draws(seed: int | None, start: int, num_examples: int) -> tf.data.Dataset:
-    """Returns the endless Draws of training, CHUNK_SIZE examples at a time.
-
-    `start` is the position of the first example in the stream. If `seed` is None, the
-    examples are in order.
-    """
+    """Returns training's endless Draws, CHUNK_SIZE at a time. See `stream_indices`."""
 
     def indices(first: np.ndarray) -> np.ndarray:
         return stream_indices(seed, int(first), int(first) + CHUNK_SIZE, num_examples)
@@ -80,9 +76,8 @@ def read_examples(
 ) -> tf.data.Dataset:
     """Reads the examples that `draws` select, in the order of `draws`.
 
-    Each element of `draws` is a `Draw` of K examples. The record of each example is
-    fetched from `source`. Each element of the result is `make_example(draw, record)`
-    for one example. Several examples are fetched and made in parallel.
+    An element of `draws` is a `Draw` of K examples. An element of the result is
+    `make_example(draw, record)` for one example. Several are made in parallel.
     """
     parallel = num_parallel_calls or tf.data.AUTOTUNE
     records = map_plainly(

@@ -44,8 +44,7 @@ class ImageSource(Protocol):
     def Read(self, record: Any) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the image of a record, and its label, int32 [].
 
-        The image is [H, W, C] or, if the format is encoded, a file's content, string
-        [].
+        The image is [H, W, C] or, if encoded, the content of a file, string [].
         """
 
     def Name(self, index: int) -> str:
@@ -67,8 +66,7 @@ class ImageDataset(Protocol):
         """Returns a split such as `train`, or a slice such as `train[:90%]`.
 
         Raises:
-            ValueError: if the data are missing, or the split has no example or no
-                labels.
+            ValueError: if the data are missing, or the split has no examples or labels.
         """
 
 

@@ -43,10 +43,7 @@ class TfdsImages:
 
 
 class TfdsSplit:
-    """An `ImageSource` of one split of a data set that tfds has prepared.
-
-    TensorFlow's operations parse the records.
-    """
+    """An `ImageSource` of one split of a data set that tfds has prepared."""
 
     def __init__(self, builder: Any, split: str, image_format: ImageFormat) -> None:
         self._records = prepared_dataset.open_records(builder, split)

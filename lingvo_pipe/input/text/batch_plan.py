@@ -46,8 +46,7 @@ class BatchPlan(NamedTuple):
 class Position(NamedTuple):
     """The position of a training batch in the data.
 
-    `step` is the batch's number. The batch begins at row `row` of window `window` of
-    round `round`. All count from 0.
+    Batch `step` begins at row `row` of window `window` of round `round`, all from 0.
     """
 
     step: int = 0
@@ -70,10 +69,9 @@ class BatchPlanner:
     def training(
         self, order: MixtureOrder, start_step: int, position: Position
     ) -> Iterator[tuple[Position, BatchPlan]]:
-        """Yields the position and the plan of each training batch, without end.
+        """Yields the positions and plans of training batches from `start_step` on.
 
-        `start_step` is the number of the first batch to yield. `position` is the
-        position of this or an earlier batch, where packing begins.
+        `position` is the position of that or an earlier batch, where packing begins.
         """
         rows = self._positioned_rows(order, position)
         first = (start_step - position.step) * self.batch_size
@@ -84,10 +82,7 @@ class BatchPlanner:
             yield Position(step, *positions[0]), self._plan(batch)
 
     def one_pass(self, sentences: np.ndarray) -> Iterator[BatchPlan]:
-        """Yields the plans of batches with each of `sentences` once, in order.
-
-        The last batch may have empty rows.
-        """
+        """Yields the plans of batches with each of `sentences` once, in order."""
         windows = _windows(sentences)
         rows = itertools.chain.from_iterable(map(self._packed, windows))
         while batch := list(itertools.islice(rows, self.batch_size)):
@@ -148,7 +143,6 @@ class PlanPositions:
         """Returns the position that `text_before` wrote, to continue at `step`.
 
         Returns `FIRST` if the text is "", or from a later step or other data or params.
-        Logs a warning in the last case.
         """
         if text:
             fingerprint, *numbers = json.loads(text)
@@ -184,8 +178,7 @@ def pack(lengths: np.ndarray, capacity: tuple[int, int]) -> list[list[int]]:
     """Packs sentences into rows, and returns the sentence numbers of each row.
 
     Numbers ascend within a row, and rows ascend by their first numbers. `lengths`, int
-    [N, 2], are the numbers of source and target tokens of the sentences, from 1 to the
-    capacity, (S, T).
+    [N, 2], are source and target tokens, from 1 to the capacity, (S, T).
     """
     unpacked = _Unpacked(lengths, capacity[0])
     rows = []

@@ -1,7 +1,4 @@
-"""Batches of running text for language models.
-
-Shapes: B rows of T tokens, from n documents.
-"""
+"""Batches of running text for language models: B rows of T tokens."""
 
 import functools
 
@@ -39,8 +36,7 @@ class LanguageModelInput(TextInput):
     row. Batches depend only on the params, the data and the step.
 
     Raises:
-        ValueError: if a param is unset or out of range, or later, if the data or the
-            vocabulary cannot be used.
+        ValueError: if a param is unset or out of range, or the data cannot be used.
     """
 
     SIZES = ("batch_size", "length", "vocab_size")
@@ -123,10 +119,7 @@ class LanguageModelInput(TextInput):
 
     @functools.cached_property
     def _lengths(self) -> np.ndarray:
-        """The number of labels of each document: its tokens and the end token.
-
-        Logs if many tokens are not in the vocabulary.
-        """
+        """The number of labels of each document: its tokens and the end token."""
         vocabulary, documents = self.vocabulary, self._documents
 
         def count(numbers: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -143,7 +136,6 @@ class LanguageModelInput(TextInput):
 
     @functools.cached_property
     def _training_stream(self) -> TokenStream:
-        """The rows of training. Logs if they do not fill a batch."""
         p = self.params
         seed = p.random_seed if p.shuffle else None
         stream = TokenStream(self._lengths, p.length, seed)

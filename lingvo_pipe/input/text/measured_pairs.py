@@ -1,7 +1,4 @@
-"""Counts of each sentence's tokens, and the choice of sentences that fit into a row.
-
-Shapes: K sentences of N.
-"""
+"""Counts of tokens, and the choice of sentences that fit a row: K of N sentences."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -65,8 +62,7 @@ class MeasuredPairs:
         be empty or of any length.
 
         Raises:
-            ValueError: if a sentence does not fit and `allow_others` is False, or no
-                sentence of a pair fits.
+            ValueError: if not all fit, unless `allow_others`, or none of a pair does.
         """
         limits = [limit for limit in (source, target) if limit is not None]
         counts = self.num_tokens[:, : len(limits)]

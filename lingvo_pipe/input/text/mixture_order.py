@@ -32,10 +32,7 @@ class MixtureOrder:
     shuffle: bool  # if True, each pair shuffles its epochs
 
     def sentences(self, number: int) -> np.ndarray:
-        """Returns the sentence numbers of a round in order: int64 [sum of all D].
-
-        Rounds count from 0. D is the number of sentences of a pair.
-        """
+        """Returns a round's sentence numbers in order: int64 [sum of all pairs' D]."""
         names = sorted(self.members)
         sizes = [len(self.members[name]) for name in names]
         starts, stops = (

@@ -50,10 +50,7 @@ class PairDataset(Protocol):
 def known_targets(
     data: PairDataset, params: Params, data_dir: str | None
 ) -> Sequence[str] | None:
-    """Returns the target languages of a data set with these params, or None.
-
-    The param `target_language` names them, or the method `TargetLanguages`.
-    """
+    """Returns the target languages of a data set, or None if they are not known."""
     if "target_language" in params:
         return [params.target_language]
     try:

@@ -1,10 +1,8 @@
 """Translated sentences of one language pair in the user's text files.
 
-    two files, line by line      one file, a tab between
-    train.de     train.en        train.tsv
-    Guten Tag.   Good day.       Guten Tag.<tab>Good day.
-
-Shapes: K sentences of N.
+two files, line by line      one file, a tab between
+train.de     train.en        train.tsv
+Guten Tag.   Good day.       Guten Tag.<tab>Good day.
 """
 
 from typing import ClassVar
@@ -21,12 +19,6 @@ _TAB = b"\t"
 
 
 class _TextFiles:
-    """The base of data sets of one language pair in text files.
-
-    Raises:
-        ValueError: if a language or file is unset, or the languages are equal.
-    """
-
     FILES: ClassVar[tuple[str, ...]]
 
     @classmethod
@@ -65,8 +57,7 @@ class ParallelFiles(_TextFiles):
         """Opens the two files.
 
         Raises:
-            ValueError: if a file is missing or has a blank line, or the files differ in
-                their number of lines.
+            ValueError: if a file is missing or has a blank line, or the lengths differ.
         """
         source, target = (
             LineFile(data_path(self._params.Get(name), data_dir)) for name in self.FILES

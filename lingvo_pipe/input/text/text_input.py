@@ -39,7 +39,6 @@ class TextInput:
         return open_vocabulary(p.vocab_file, p.data_dir, p.vocab_size)
 
     def _warn_of_repeats(self, num_rows: int) -> None:
-        """Logs a warning if the rows of an epoch of training do not fill a batch."""
         size = self.params.batch_size
         if num_rows < size:
             logging.warning(

@@ -143,7 +143,6 @@ class _Rows:
         return f"example {self._chosen[number]} of {self._records.name}"
 
     def _select(self, all_numbers: np.ndarray, pairs: _Pairs) -> np.ndarray:
-        """Returns the numbers of the examples whose languages are one of `pairs`."""
         example_pairs: list[tuple[str, str]] = []
         for first in range(0, len(all_numbers), _CHUNK_SIZE):
             numbers = all_numbers[first : first + _CHUNK_SIZE]

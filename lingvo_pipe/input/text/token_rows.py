@@ -93,7 +93,6 @@ class _Rows:
         )
 
     def stream(self, sentences: tf.RaggedTensor, pad_id: int) -> NestedMap:
-        """Returns `ids`, `segment_ids` and `segment_pos` of sentences, int32 [B, T]."""
         firsts = tf.cumsum(self._row_sizes, exclusive=True)
         numbers = tf.range(tf.size(self._row_of)) - tf.gather(firsts, self._row_of) + 1
         return NestedMap(

@@ -56,10 +56,7 @@ class TokenStream:
         return BatchSpans(np.concatenate(documents), starts, sizes)
 
     def _row(self, epoch: int, row: int) -> tuple[np.ndarray, int, int]:
-        """Returns a row's documents, the number of tokens to skip, and the row's size.
-
-        The skipped tokens are at the start of the documents. The size is in tokens.
-        """
+        """Returns a row's documents, how many tokens to skip, and how many to read."""
         order, ends = self._epoch(epoch)
         start = row * self._row_length
         stop = min(start + self._row_length, self._num_tokens)
@@ -69,10 +66,7 @@ class TokenStream:
         return chosen, start - begins, stop - start
 
     def _order_and_stops(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns an epoch's documents in order, and the token at which each ends.
-
-        Both are [N]. Tokens are counted from the start of the epoch.
-        """
+        """Returns an epoch's documents in order, and the token at which each ends."""
         if self._seed is None:
             order = np.arange(len(self._lengths))
         else:

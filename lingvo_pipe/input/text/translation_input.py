@@ -1,7 +1,4 @@
-"""Batches of translations between many languages.
-
-Shapes: B rows, S source tokens, T target tokens, K sentences.
-"""
+"""Batches of translations: B rows of S source and T target tokens, K sentences."""
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
@@ -59,9 +56,8 @@ class TranslationInput(TextInput):
     truncated.
 
     Training mixes the language pairs by `temperature`. Batches depend only on the
-    params, the data and the step. Raises ValueError if a param is unset or out of
-    range. Raises it later, when data are first read, if the data or the vocabulary
-    cannot be used.
+    params, the data and the step. Raises ValueError if a param is unset or out of range
+    or, when data are first read, if the data or the vocabulary cannot be used.
     """
 
     SIZES = ("batch_size", "source_length", "target_length", "vocab_size")
@@ -146,8 +142,7 @@ class TranslationInput(TextInput):
     def Place(self, step: int) -> str:
         """Returns the position in the data of training batch `step - 1`, as text.
 
-        The text is the argument `place` of `TrainBatches`, for a run that resumes. If
-        the position is not known, the text is "".
+        The text is `TrainBatches`'s argument `place`, or "" if the position is unknown.
         """
         return "" if self._positions is None else self._positions.text_before(step)
 
@@ -248,7 +243,6 @@ class TranslationInput(TextInput):
 
     @functools.cached_property
     def _order(self) -> MixtureOrder:
-        """The order of training. Logs if the sentences' rows do not fill a batch."""
         p, measured, fitting = self.params, self._measured, self._fitting
         first_batch = next(self._planner(p.packing).one_pass(fitting))
         self._warn_of_repeats(int(np.count_nonzero(first_batch.row_sizes)))
@@ -260,7 +254,6 @@ class TranslationInput(TextInput):
 
     @functools.cached_property
     def _fitting_sources(self) -> np.ndarray:
-        """The numbers of the sentences whose source fits into a row, longest first."""
         source, _ = self._limits()
         measured = self._measured
         fitting = measured.fitting(source, None, self.params.allow_left_out)

@@ -74,8 +74,7 @@ class Vocabulary(tf.Module):
     Its `size` is V. Its `fingerprint` is 16 digits of the file's checksum.
 
     Raises:
-        ValueError: if the file is no vocabulary, or has no padding, unknown, begin or
-            end token.
+        ValueError: if the file is no vocabulary, or lacks one of the special tokens.
     """
 
     def __init__(self, path: str) -> None:
@@ -151,10 +150,7 @@ class Vocabulary(tf.Module):
         return tf.reduce_sum(tokens.with_flat_values(is_unknown), 1)
 
     def WarnOfUnknown(self, shares: Mapping[str, float]) -> None:
-        """Logs the texts in which too many tokens are unknown.
-
-        `shares` are the shares of unknown tokens, by the names of the texts.
-        """
+        """Logs the texts, by name, whose `shares` of unknown tokens are too high."""
         high = [f"{x:.1%} of {name}" for name, x in shares.items() if x > _MAX_UNKNOWN]
         if high:
             logging.warning(

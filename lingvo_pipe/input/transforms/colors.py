@@ -101,7 +101,6 @@ class ColorDistortion(_RgbTransform):
 def _change(
     middle: float, strength: float, function: Callable, seed: tf.Tensor
 ) -> Callable:
-    """Returns a function that applies `function` to an image and a random number."""
     if not strength:
         return lambda image: image
     number = tf.random.stateless_uniform(

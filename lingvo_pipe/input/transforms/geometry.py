@@ -136,10 +136,7 @@ def _is_range(value: Any) -> bool:
 
 
 class Resize(ImageTransform):
-    """A bilinear resize, which may change the aspect ratio.
-
-    By default, like Inception, it does not smooth images that become smaller.
-    """
+    """A bilinear resize. By default, like Inception, it does not smooth."""
 
     PARAMS: ClassVar = {
         "height": (None, "Pixels from top to bottom."),

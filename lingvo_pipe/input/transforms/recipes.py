@@ -38,8 +38,7 @@ def transfer(size: int) -> Recipe:
     """Returns GPipe's preprocessing for transfer: resize, flip, cutout.
 
     From Y. Huang et al., "GPipe" (2019), section 4, with size 480. The paper states no
-    size of the square. Half the image's side is used, as for CIFAR-10 in Cutout's
-    paper.
+    size of the square: it is half the image's side, as for CIFAR-10 in Cutout's paper.
     """
     resize = Resize.Params().Set(height=size, width=size)
     cutout = Cutout.Params().Set(size=size // 2)

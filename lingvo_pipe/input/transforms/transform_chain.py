@@ -20,13 +20,11 @@ ChooseWindow = Callable[[tf.Tensor], tf.Tensor]
 class TransformChain:
     """Transforms in order, made from their params, each with its own random numbers.
 
-    A crop that comes first is separate, because it can be done while decoding. `shape`
-    is (H, W, C) of the images, and `output_shape` is (H, W, C) of the transformed ones.
-    H and W are None if images differ. `conversion` says what `fitting_chain` added.
+    A crop that comes first is separate, because it can be done while decoding.
+    `conversion` says what `fitting_chain` added.
 
     Raises:
-        ValueError: if a template is invalid, or a transform does not support its
-            images.
+        ValueError: if a template is invalid, or does not support its images.
     """
 
     def __init__(
@@ -75,7 +73,7 @@ def fitting_chain(
     """Returns a chain of `templates`, preceded by conversions if necessary.
 
     Images of another number of channels are converted to `channels`. Images are resized
-    to `size` if the chain would output another size. `shape` is the images' (H, W, C).
+    to `size` if the chain would output another size.
     """
     first, words = [], []
     if channels not in (None, shape[2]):

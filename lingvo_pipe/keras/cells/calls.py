@@ -161,10 +161,7 @@ class Boundary(keras.Operation):
 def _inputs_of(
     graph: Functional, inputs: Any, **unused_options: Any
 ) -> list[GraphTensor]:
-    """Returns a model's inputs in order, from the argument of its call.
-
-    If the model takes a list and gets a dict, names decide, as in Keras.
-    """
+    """Returns inputs in the model's order. Names decide for a dict, as in Keras."""
     if isinstance(inputs, dict) and not isinstance(graph.input, dict):
         return [inputs[x.name] for x in graph.inputs]
     return tree.flatten(inputs)[: len(graph.inputs)]
@@ -187,7 +184,6 @@ def _boundary_call(
 
 
 def _has_boundary(graph: Functional, inputs: Sequence[GraphTensor], mask: Any) -> bool:
-    """Returns whether a model does more to its inputs than to pass them on."""
     has_mask = any(isinstance(x, GraphTensor) for x in tree.flatten(mask))
     return has_mask or any(
         x.spec.dtype != y.dtype or len(x.spec.shape) != len(y.shape)

@@ -189,7 +189,6 @@ def cell_name(calls: Sequence[KerasCall], taken: Collection[str]) -> str:
 
 
 def _named_variables(calls: Sequence[KerasCall]) -> dict[str, keras.Variable]:
-    """Returns the variables of a cell, each once, by unique names."""
     named: dict[str, keras.Variable] = {}
     ids = set()
     for call in calls:

@@ -210,12 +210,7 @@ def check_for_learner(model: keras.Model) -> None:
 
 
 def check_params(names: Iterable[str], exact_losses: Any, offload_slots: Any) -> None:
-    """Checks the names of params, and the values of arguments.
-
-    Raises:
-        TypeError: if there is no param of that name.
-        ValueError: if `exact_losses` or `offload_slots` is invalid.
-    """
+    """Raises TypeError for an unknown name, and ValueError for an invalid argument."""
     allowed = (*_ARGUMENTS, *_PARAMS)
     for name in names:
         if name not in _PARAMS:

@@ -34,7 +34,6 @@ _belongs = contextvars.ContextVar("belongs")
 
 @contextlib.contextmanager
 def _deciding(belongs: Callable[[tf.TensorShape], bool]) -> Iterator[None]:
-    """Determines whether the next draws belong to the rows, from their shapes."""
     token = _belongs.set(belongs)
     try:
         yield
@@ -114,10 +113,7 @@ class SeedState(tf.experimental.ExtensionType):
         return self.state.shape
 
     def __mul__(self, one: Any) -> RowSeed:
-        """Returns the seed of one draw.
-
-        SeedGenerator.next multiplies its state by 1 to copy it.
-        """
+        """Returns a draw's seed. SeedGenerator.next copies its state by `* 1`."""
         pair = tf.cast(tf.math.floormod(self.state, tf.int32.max - 1), tf.int32)
         return RowSeed(pair, self.first_row, self.num_rows)
 

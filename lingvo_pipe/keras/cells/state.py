@@ -64,10 +64,7 @@ class VariableKind:
 
 
 class CellScope(keras.StatelessScope):
-    """Values of a cell's variables in a micro-batch.
-
-    `writes` and `reads` count the writes and reads of each variable, by its id.
-    """
+    """Values of a cell's variables, with `writes` and `reads` counted by id."""
 
     def __init__(
         self,
@@ -110,10 +107,7 @@ class CellScope(keras.StatelessScope):
 def kinds_of(
     variables: Sequence[keras.Variable], layers: Sequence[Any], written: Collection[int]
 ) -> list[VariableKind]:
-    """Returns the kind of each variable of a cell.
-
-    `layers` are its operations. `written` are the ids of variables that they may write.
-    """
+    """Returns each variable's kind. `written` are the ids that the layers may write."""
     layers_by_id = {id(x): x for x in layers if isinstance(x, keras.Layer)}
     below = [x for layer in layers_by_id.values() for x in flat_layers(layer)]
     place = {id(v): i for i, v in enumerate(variables)}

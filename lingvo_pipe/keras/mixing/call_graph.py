@@ -134,7 +134,6 @@ def _constant_sizes(
 
 
 def _shape(x: GraphTensor, num_rows: int | None, size: int) -> Sequence[Any]:
-    """Returns the shape of `x` with sizes for the dimensions that are unknown."""
     return [
         num_rows if axis == x.row_axis else size if n is None else n
         for axis, n in enumerate(x.spec.shape)

@@ -34,14 +34,7 @@ _OTHERS = (np.nan, 1e6, -1e6)  # Numbers of another first example.
 def call_mixes(
     call: KerasCall, draws: RandomDraws, training: bool, with_gradients: bool
 ) -> bool | None:
-    """Returns whether a call mixes random examples, or None if it takes none.
-
-    Args:
-        call: the call.
-        draws: its random draws.
-        training: whether the call is one of training.
-        with_gradients: whether gradients are compared, too.
-    """
+    """Returns whether a call mixes random examples, or None if it takes none."""
 
     def at(change: Callable[[np.ndarray], np.ndarray], scale: float) -> bool | None:
         for rows in ROWS:
@@ -67,8 +60,6 @@ def call_mixes(
 
 
 class _Trial:
-    """A run of a call on some random examples."""
-
     def __init__(
         self,
         call: KerasCall,
@@ -94,10 +85,7 @@ class _Trial:
         return [self._run(self._values, part) for part in self._rows.parts]
 
     def differs(self) -> bool:
-        """Returns whether parts of the batch give other results than the whole batch.
-
-        The results of the parts are put together before they are compared.
-        """
+        """Returns whether the parts' joined results differ from the whole batch's."""
         (first, first_sums), (second, second_sums) = self._results_of_parts
         dtype = getattr(self._call.operation, "compute_dtype", None)
         tolerance = ROUNDED if dtype in ("float16", "bfloat16") else EXACT
@@ -134,11 +122,7 @@ class _Trial:
         )
 
     def gradients_differ(self) -> bool:
-        """Returns whether gradients of the parts do not add up to the whole's.
-
-        They are gradients of a random sum of outputs, by the weights and by the inputs
-        of all examples.
-        """
+        """Returns whether gradients of the parts do not add up to the whole's."""
         of_all, *of_parts = (
             self._gradients(part) for part in (self._rows.everything, *self._rows.parts)
         )
@@ -148,7 +132,6 @@ class _Trial:
         )
 
     def _gradients(self, part: slice) -> dict[int, np.ndarray]:
-        """Returns the gradients of a part's outputs, by the numbers of the sources."""
         values = {number: tf.constant(x) for number, x in self._values.items()}
         sources = [values[x.number] for x in self._call.taken if x.row_axis is not None]
         sources += [self._weights[id(v)] for v in self._call.variables if v.trainable]
@@ -178,7 +161,6 @@ class _Trial:
     def _run(
         self, values: Mapping[int, object], part: slice
     ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-        """Runs the call on some rows of the values of its inputs. See `run_call`."""
         first, num_rows = tf.constant(part.start, tf.int64), part.stop - part.start
         scope = CellScope(self._weights, self._call.variables, first, num_rows)
         return run_call(
@@ -191,7 +173,6 @@ class _Trial:
 
 
 def _changed(weights: Mapping[int, tf.Tensor]) -> dict[int, tf.Tensor]:
-    """Returns weights that are a little larger. Integers stay."""
     random = np.random.default_rng(2)
     return {
         key: x + tf.cast(random.uniform(0.1, 1.0, x.shape), x.dtype)

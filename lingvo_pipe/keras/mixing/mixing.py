@@ -34,10 +34,7 @@ _MAX_NAMED = 3
 
 
 def warn_of_layers(model: keras.Model, num_micro_batches: int) -> None:
-    """Logs a warning for each layer whose results may not be plain Keras's.
-
-    They are layers that mix examples, and those that assign variables in evaluations.
-    """
+    """Logs warnings of layers that mix examples, or assign variables in evaluations."""
     if num_micro_batches > 1:
         warn_of_mixing(model)
     for call in calls_of(model).calls:

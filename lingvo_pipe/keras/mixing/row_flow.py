@@ -43,7 +43,6 @@ _SHAPE_INPUTS: Mapping[str, Sequence[int]] = {
     "StridedSlice": [1, 2, 3],
     "TensorListReserve": [0, 1],
 }
-# The operations that take elements of a shape.
 _PARTS_OF_SHAPES = {"StridedSlice", "Unpack", "GatherV2"}
 _SUMS = {"Sum", "Mean", "MatMul", "BatchMatMulV2", "Einsum"}
 _COMPARISONS = {"Greater", "GreaterEqual", "Less", "LessEqual", "Equal", "NotEqual"}
@@ -95,11 +94,7 @@ def flows(
 
 
 def sizes_in(graph: tf.Graph) -> list[tf.Tensor]:
-    """Returns the tensors of a graph that hold a shape, a size or a rank.
-
-    These are outputs of operations such as Shape. Tensors that a slice, unpack or
-    gather takes directly from such an output are included.
-    """
+    """Returns the tensors that hold a shape, size or rank, or elements of these."""
     shapes = [op for op in graph.get_operations() if op.type in _SHAPES]
     parts = [
         op
@@ -148,7 +143,6 @@ def _flows_of_functions(op: tf.Operation, taken: Sequence[Flow]) -> list[Flow]:
 
 
 def _functions(op: tf.Operation, *names: str) -> list[Any]:
-    """Returns the graphs of an operation's functions, which are attributes of it."""
     attributes = [op.node_def.attr[name] for name in names]
     functions = [f.name for x in attributes for f in (*x.list.func, x.func) if f.name]
     # TensorFlow has no public way from a function's name to its graph.
@@ -156,7 +150,6 @@ def _functions(op: tf.Operation, *names: str) -> list[Any]:
 
 
 def _flows_of_results(graph: Any, taken: Sequence[Flow]) -> list[Flow]:
-    """Returns the flows of a function's results from its arguments' flows."""
     inputs = {x.ref(): flow for x, flow in zip(graph.inputs, taken, strict=True)}
     by_tensor = flows(graph, inputs)
     return [by_tensor[x.ref()] for x in graph.outputs]
@@ -192,11 +185,7 @@ def _flow(op: tf.Operation, taken: Sequence[Flow], output: tf.Tensor) -> Flow:
 
 
 def _flow_of_rows(op: tf.Operation, taken: Sequence[Flow], output: tf.Tensor) -> Flow:
-    """Returns the `Flow` of an operation's output, if its inputs hold rows of examples.
-
-    `taken` has the flow of each input. The highest flow of the inputs that are not
-    shapes must be ROWS. The result is ROWS, JOINT or MIXED.
-    """
+    """Returns the output's flow, if ROWS is the highest flow of inputs but shapes."""
     if not _has_rows(output):
         is_sum = op.type in _SUMS and output.dtype.is_floating
         return Flow.JOINT if is_sum or op.type in _LOOPS else Flow.MIXED
@@ -267,7 +256,6 @@ def _is_linear(op: tf.Operation, taken: Sequence[Flow], output: tf.Tensor) -> bo
 
 
 def _has_rows(x: tf.Tensor) -> bool:
-    """Returns whether a tensor may have a dimension of examples."""
     is_opaque = x.dtype in (tf.variant, tf.resource) or x.shape.rank is None
     return is_opaque or _row_axis(x) is not None
 

@@ -1,9 +1,4 @@
-"""Sums over a training step's micro-batches, and Lingvo's class Accumulator.
-
-After the step, each layer's `PostTrainingStepUpdate` gets the sums. The method takes
-the sums as an argument, if it has a parameter for them. As in Lingvo, it can also read
-them from the layer's accumulators.
-"""
+"""Sums over a training step's micro-batches, and Lingvo's class Accumulator."""
 
 import contextvars
 import functools
@@ -21,11 +16,10 @@ _sums: contextvars.ContextVar[Mapping[str, tf.Tensor] | None] = contextvars.Cont
 
 
 class Accumulator:
-    """A sum over a step's micro-batches, in Lingvo's form.
+    """A sum over a step's micro-batches, in Lingvo's form. See `RegisterAccumulator`.
 
-    See `RegisterAccumulator`. Subclasses define `DefaultValue`, the value at the start
-    of every step. The sum adds `value - DefaultValue()` for each value that FProp sets.
-    An Accumulator can therefore not compute, for example, a maximum.
+    Subclasses define `DefaultValue`. The sum adds `value - DefaultValue()` for each
+    value that FProp sets, so it cannot be, for example, a maximum.
     """
 
     _layer: Any = None
@@ -43,10 +37,7 @@ class Accumulator:
         return self.DefaultValue() + sums[f"{self._layer._path}/{self._name}"]
 
     def SetValue(self, value: tf.Tensor) -> None:
-        """Adds `value - DefaultValue()` to the step's sum.
-
-        A call of FProp may set a value once.
-        """
+        """Adds `value - DefaultValue()` to the step's sum, once in a call of FProp."""
         self._layer.Accumulate(self._name, value - self.DefaultValue())
 
     def Reset(self) -> None:
@@ -69,8 +60,8 @@ def with_step_sums(update: Callable) -> Callable:
     """Wraps a PostTrainingStepUpdate so that callers can always pass `accumulated`.
 
     `accumulated` has the sums of the layer's accumulators over the step's
-    micro-batches. `update` also reads them from the layer's Accumulators, and need not
-    have a parameter for them. It may call the updates of other layers without the
+    micro-batches. `update` can also read them from the layer's Accumulators, and need
+    not have a parameter for them. It may call the updates of other layers without the
     argument. The other layers then get the sums of the same step. Anywhere else, a call
     without the argument raises RuntimeError.
 

@@ -1,7 +1,4 @@
-"""Auxiliary outputs of a forward pass: accumulated sums, losses and metrics.
-
-Shapes: b rows in the inputs of a forward pass.
-"""
+"""Auxiliary outputs of a forward pass over b rows: sums, losses and metrics."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -93,9 +90,8 @@ class AuxiliaryOutputs:
 
         The loss is reported as a metric `name`, apart from the task's own loss. The
         losses of layers that share a name add up. With an auxiliary loss, the weight of
-        the task's own loss must depend only on the targets. `ComputeGradients` trains
-        with the auxiliary loss. A tape's gradient of a pipeline's FProp would lack this
-        loss, so it raises an error.
+        the task's own loss must depend only on the targets. Only `ComputeGradients`
+        trains it: a tape's gradient of a pipeline's FProp raises an error.
 
         Raises:
             ValueError: if the values are not `[b]`, one for each row of the inputs.

@@ -71,11 +71,6 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
     _disable_create_child = True  # False in Lingvo's tests, to create parts later.
 
     def __init__(self, params: InstantiableParams):
-        """Initializes the layer.
-
-        Raises:
-            ValueError: if the name is not valid, or a dtype is not floating-point.
-        """
         name = params.name
         construction.check_layer_name(name, self, self._parent)
         self._params = construction.resolve_params(params, self._parent)
@@ -334,7 +329,6 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
         return tree
 
     def _CastToFPropDtype(self, value: Any) -> Any:
-        """Casts the floating-point tensors in a structure to `fprop_dtype`."""
         return map_present(self._cast, value)
 
     def _names_of_children(self) -> set[str]:

@@ -21,10 +21,7 @@ def check_param(
     expected: str,
     hint: str = "",
 ) -> None:
-    """Raises ValueError unless a layer's param satisfies a predicate.
-
-    `expected` describes the valid values. `hint` says, in sentences, what to do.
-    """
+    """Raises ValueError unless a layer's param satisfies a predicate."""
     path, value = f"{layer.path}.{name}", layer.params.Get(name)
     with contextlib.suppress(TypeError):  # Raised for a value of another type.
         if predicate(value):

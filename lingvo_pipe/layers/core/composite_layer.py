@@ -10,8 +10,7 @@ from lingvo_pipe.nested_map import NestedMap
 class CompositeLayer(BaseLayer):
     """Base of layers whose children are parts. By default the parts run in order.
 
-    Subclasses define `Params` and `Parts`. They define `FProp` if the parts are not
-    simply a sequence.
+    Subclasses define `Params` and `Parts`, and `FProp` for another order.
     """
 
     def __init__(self, params: InstantiableParams):

@@ -77,7 +77,6 @@ class LayerType(type):
         return super().__new__(mcs, name, bases, namespace, **kwargs)
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        """Creates a layer: sets its parent, runs `__init__`, then checks the layer."""
         layer: Any = cls.__new__(cls)  # type: ignore[arg-type, call-arg]
         layer._parent = getattr(_announced, "parent", None)
         _announced.parent = None
@@ -104,10 +103,7 @@ def _in_name_scope(fprop: Callable) -> Callable:
 def make_child(
     parent: Any, name: str, params: InstantiableParams, taken: set[str]
 ) -> Any:
-    """Creates a layer below `parent`, called `name` if its params have no name.
-
-    Adds the layer's name to `taken`, the names of its siblings.
-    """
+    """Creates a layer below `parent`. Adds its name to `taken`, its siblings' names."""
     if not isinstance(params, InstantiableParams):
         raise UserValueError(
             path=f"{parent.path}/{name}", expected="TheLayer.Params()", got=params
@@ -132,10 +128,7 @@ def make_children(
     taken: set[str],
     devices: Sequence[str] | None = None,
 ) -> Any:
-    """Creates a layer for each Params in nested dicts and lists, in the same structure.
-
-    `devices` has a device for each item of the outer list. See `make_child`.
-    """
+    """Creates a layer for each Params of a nest. See `BaseLayer.CreateChildren`."""
     if not isinstance(params, (list, tuple, Mapping)):
         return make_child(parent, name, params, taken)
     is_map, children = isinstance(params, Mapping), {}
@@ -151,8 +144,7 @@ def resolve_params(params: InstantiableParams, parent: Any) -> InstantiableParam
     """Returns a copy of `params` with inherited values and defaults.
 
     Raises:
-        ValueError: if a dtype is not a floating-point dtype, or the seed not an
-            integer.
+        ValueError: if a dtype is not floating-point, or the seed is no integer.
     """
     p = params.Copy()
     if parent is not None:
@@ -244,10 +236,7 @@ def check_devices(devices: Any, params: Any, path: str) -> None:
 
 
 def _check_finished(layer: Any) -> None:
-    """Raises ValueError if the layer's name has changed or an attribute is wrong.
-
-    An attribute must neither hide a child nor hold a layer that is not a child.
-    """
+    """Checks that the name is unchanged, and that attributes hold only child layers."""
     name = layer._path.rpartition("/")[2]
     if layer._params.name != name:
         expected = f"the name {name!r} until the layer is complete"

@@ -61,7 +61,6 @@ class ForwardContext:
         accumulated: values by the accumulators' paths.
         losses: sums of auxiliary losses by name.
         local_losses: sums of the losses of `LocalLossLayer`s.
-        local_metrics: metrics of `LocalLossLayer`s by name.
         metric_pairs: reported pairs (mean, weight) by name.
         draws: how often each path and seed has drawn random numbers.
     """
@@ -182,10 +181,7 @@ class ForwardContext:
         self.metric_pairs.setdefault(name, []).append((mean, weight))
 
     def add_local_loss(self, name: str, sums: Mapping[str, Pair]) -> None:
-        """Records the metrics that `compute_loss` returned for a `LocalLossLayer`.
-
-        The metrics' names get the prefix `name`.
-        """
+        """Records the metrics of a `LocalLossLayer`, with `name` before their names."""
         self.local_losses.append(sums["loss"][0])
         for key, (total, weight) in sums.items():
             self.local_metrics[f"{name}_{key}"] = tf.stop_gradient(total), weight
@@ -208,9 +204,7 @@ class ForwardContext:
         These have equal numbers if `per_example`.
 
         Raises:
-            ValueError: if the context lacks the step or the first example, the shape is
-                not static, or its rows do not match the examples. Also if a loop or a
-                branch of the graph decides how often the layer draws.
+            ValueError: if the step or the examples are unknown, or the shape is wrong.
         """
         if self.step is None or self.first_example is None:
             raise UserValueError(
@@ -301,8 +295,7 @@ def row_dim(rank: int, batch_dim: int) -> int:
 def known_rows(inputs: Any) -> Iterator[None]:
     """Lets layers outside of pipelines draw by the rows of the first input.
 
-    A layer that merges rows to `[B·T, D]` then draws as in a pipeline. Changes nothing
-    if the current context already knows its rows.
+    A layer that merges rows to `[B·T, D]` then draws as in a pipeline.
     """
     context = current_context()
     if context.num_rows is not None or context.drawn_rows is not None:
@@ -324,7 +317,6 @@ def current_context() -> ForwardContext:
 
 
 def _graph_of_call() -> Any:
-    """Returns the graph to which operations are added, or None in eager code."""
     return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
 
 
@@ -339,5 +331,4 @@ def _control_flow(outermost: Any) -> list[Any]:
 
 
 def _open_contexts() -> list[ForwardContext]:
-    """Returns this thread's contexts, outermost first."""
     return _local.__dict__.setdefault("contexts", [])

@@ -1,9 +1,9 @@
 """Flops of the operations of a graph.
 
 A multiply-add of a product or convolution counts as two flops. An operation that only
-moves, names or converts numbers takes none. An operation on integers, such as a draw of
-random bits, takes none either. `_PER_OUTPUT` has operations with counts of their own.
-Any other takes one flop for each element of its largest input or output.
+moves, names or converts numbers, or that works on integers, takes none. `_PER_OUTPUT`
+has operations with counts of their own. Any other takes one flop for each element of
+its largest input or output.
 
 The body of a loop counts once for each iteration if the largest number of iterations is
 static, and otherwise once. Any other function that an operation calls counts once.
@@ -29,11 +29,8 @@ def graph_flops(
 def multiply_adds(operations: Iterable[tf.Operation], in_functions: bool = True) -> int:
     """Returns the multiply-adds of products, convolutions and their gradients.
 
-    Products of unknown shapes do not count.
-
-    Args:
-        operations: operations of a graph.
-        in_functions: whether products within called functions count.
+    Products of unknown shapes do not count. Products within called functions count only
+    if `in_functions`.
     """
     total = 0
     for op in operations:
@@ -47,12 +44,7 @@ def multiply_adds(operations: Iterable[tf.Operation], in_functions: bool = True)
 def unknown_loops(
     operations: Iterable[tf.Operation], known: Mapping[tf.Operation, int] = _NO_FLOPS
 ) -> Iterator[tf.Operation]:
-    """Yields the loops that have flops and an unknown number of iterations.
-
-    Args:
-        operations: operations of a graph.
-        known: operations whose flops are known, which are left out.
-    """
+    """Yields loops of unknown length that have flops, unless these are in `known`."""
     for op in operations:
         if op not in known and _function_attributes(op):
             if _is_unknown_loop(op) and _flops(op, known):
@@ -87,7 +79,6 @@ def _multiply_adds(op: tf.Operation) -> int:
 
 
 def _num_calls(op: tf.Operation) -> int:
-    """Returns how often an operation calls its functions, or 1 if that is unknown."""
     return 1 if op.type not in _LOOPS or _is_unknown_loop(op) else _iterations(op)
 
 
@@ -109,7 +100,6 @@ def _iterations(op: tf.Operation) -> int:
 
 
 def _static_value(x: tf.Tensor) -> np.ndarray | None:
-    """Returns a tensor's static value, or None. Also computes operations Max."""
     if x.op.type == "Max":  # Keras's loops take it of the sequences' lengths.
         value = _static_value(x.op.inputs[0])
         return None if value is None else np.max(value)
@@ -126,7 +116,6 @@ def _function_attributes(op: tf.Operation) -> list[str]:
 
 
 def _called_operations(op: tf.Operation) -> Iterator[list[tf.Operation]]:
-    """Yields the operations of each function that an operation calls."""
     for name in _function_attributes(op):
         value = op.get_attr(name)
         for function in value if isinstance(value, list) else [value]:

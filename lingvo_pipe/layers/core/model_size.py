@@ -40,7 +40,6 @@ from lingvo_pipe.tshape import as_shapes, as_specs
 # The most tries with some inputs as integers: all 16 for 4 inputs of unknown dtype.
 _MAX_CHOICES = 16
 _Size = TypeVar("_Size")
-# Layer classes that a warning about loops of unknown length has already named.
 _warned: set[type] = set()
 
 
@@ -88,16 +87,11 @@ def layer_sizes(
 ) -> list[LayerSize]:
     """Returns the sizes of layers that each take the outputs of the previous layer.
 
-    A class that defines FPropMeta, as in Lingvo, gives the flops of its layers.
-
-    Args:
-        layers: params of the layers.
-        inputs: inputs of the first layer, each a structure of tf.TensorSpec, or None.
-            A shape stands for floating-point numbers or, if the layers refuse them,
-            int32. As few inputs as possible are integers.
-        path: path of the layers in errors.
-        batch_dim: dimension of the rows in the inputs. If None, the dimension of the
-            current ForwardContext.
+    A class that defines FPropMeta, as in Lingvo, gives the flops of its layers. The
+    `inputs` of the first layer are structures of tf.TensorSpec, or None. A shape stands
+    for floating-point numbers or, if the layers refuse them, int32. As few inputs as
+    possible are integers. `batch_dim` is the dimension of the inputs' rows. If None, it
+    is the current ForwardContext's.
 
     Raises:
         UserValueError: if a layer cannot be traced for its inputs.
@@ -132,14 +126,11 @@ def traced_meta(p: InstantiableParams, *shapes: Any) -> NestedMap:
 
 
 class _Rows(NamedTuple):
-    """The values `batch_dim` and `num_rows` of a ForwardContext."""
-
     batch_dim: int
     num_rows: int | None
 
 
 def _rows_of(inputs: Sequence[Any], batch_dim: int | None = None) -> _Rows:
-    """Returns the batch dimension, and the number of rows in the first input."""
     if batch_dim is None:
         batch_dim = current_context().batch_dim
     first = next(
@@ -153,11 +144,7 @@ def _rows_of(inputs: Sequence[Any], batch_dim: int | None = None) -> _Rows:
 def _with_dtypes(
     measure: Callable[[Any], _Size], shapes: Sequence[Any], p: InstantiableParams
 ) -> _Size:
-    """Returns `measure(specs)` for inputs of these shapes.
-
-    Shapes without a dtype are floating-point numbers or, if `measure` fails, int32. As
-    few inputs as possible are integers.
-    """
+    """Returns `measure(specs)` for the fewest int32 inputs with which it succeeds."""
     default = p.fprop_dtype or p.dtype or tf.float32
     inputs = tuple(map(as_shapes, shapes))
     floats, integers = (as_specs(inputs, dtype) for dtype in (default, tf.int32))
@@ -180,7 +167,6 @@ def _with_dtypes(
 
 
 def _subsets(items: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Yields all subsets, the smallest first."""
     for size in range(len(items) + 1):
         yield from itertools.combinations(items, size)
 
@@ -226,10 +212,6 @@ def _measured(
     rows: _Rows,
     uses_own_meta: bool = True,
 ) -> LayerSize:
-    """Returns the size of a layer, which is traced.
-
-    The flops are from the trace or, if `uses_own_meta`, from the layer's FPropMeta.
-    """
     with _declared(p) as layer, _training_context(rows):
         own_flops = OwnFlops(layer, uses_own_meta)
         theta = layer.CastTheta(tf.nest.map_structure(_placeholder, layer.vars))
@@ -248,17 +230,13 @@ def _measured(
 def forward_flops(
     layer_class: type, operations: Sequence[tf.Operation], own_flops: OwnFlops
 ) -> int:
-    """Returns the flops of the operations of a layer's forward pass.
-
-    Warns, once for each class, of a loop whose number of iterations is unknown.
-    """
+    """Returns the flops of a forward pass. Warns once per class of `unknown_loops`."""
     if any(unknown_loops(operations, own_flops.flops)):
         _warn_of_loop(layer_class)
     return graph_flops(operations, own_flops.flops)
 
 
 def _check_known(inputs: Any, outputs: Any) -> None:
-    """Raises ValueError if a shape of the inputs or the outputs is unknown."""
     if not all(x.shape.is_fully_defined() for x in present(inputs)):
         raise UserValueError(path="inputs", expected="known shapes")
     if not all(x.shape.is_fully_defined() for x in present(outputs)):
@@ -281,8 +259,6 @@ def _warn_of_loop(layer_class: type) -> None:
 
 
 class _DeclaredVariable:
-    """A stand-in for a variable, with only its shape, dtype and trainability."""
-
     def __init__(self, shape: Any, dtype: tf.DType, trainable: bool):
         self.shape = tf.TensorShape(shape)
         self.dtype = tf.as_dtype(dtype)
@@ -303,8 +279,6 @@ def declares_variables() -> bool:
 
 @contextlib.contextmanager
 def _declared(p: InstantiableParams) -> Iterator[BaseLayer]:
-    """Yields a layer in a graph of its own, with variables that are only declared."""
-
     def declare(next_creator: Any, **kwargs: Any) -> Any:
         return _DeclaredVariable(kwargs["shape"], kwargs["dtype"], kwargs["trainable"])
 

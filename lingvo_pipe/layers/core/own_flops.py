@@ -32,11 +32,7 @@ class OwnFlops:
 
     The object replaces the FProp of such a layer by a function that also counts the
     flops from FPropMeta. These include the flops of the layers below, whose FProp is
-    not replaced.
-
-    Args:
-        layer: the root of the tree.
-        with_root: whether the root's own FPropMeta counts.
+    not replaced. The FPropMeta of the tree's root counts only if `with_root`.
 
     Attributes:
         flops: flops by operation. The first operation of a run of FProp has the run's
@@ -80,18 +76,13 @@ def reason(error: Exception) -> str:
 
 
 def _has_own_meta(layer: Any) -> bool:
-    """Returns whether a layer's FPropMeta does more than trace the layer."""
     default: Any = BaseLayer.FPropMeta
     is_default = getattr(layer.FPropMeta, "__func__", None) is default.__func__
     return not is_default and not getattr(layer, "only_traces_meta", False)
 
 
 def _meta(layer: Any, arguments: inspect.BoundArguments) -> Any:
-    """Calls a layer's FPropMeta with the inputs of FProp that FPropMeta takes.
-
-    Raises:
-        UserLayerError: if FPropMeta raises an error.
-    """
+    """Calls a layer's FPropMeta with the inputs of FProp that FPropMeta takes."""
     parameters = inspect.signature(layer.FPropMeta).parameters
     kinds = [x.kind for x in parameters.values()]
     if inspect.Parameter.VAR_POSITIONAL in kinds:
@@ -115,12 +106,6 @@ def _meta(layer: Any, arguments: inspect.BoundArguments) -> Any:
 
 
 def _checked_flops(layer: Any, meta: Any, outputs: Any) -> int:
-    """Returns the flops in `meta`, which a layer's FPropMeta has returned.
-
-    Raises:
-        UserLayerError: if FPropMeta's shapes are not the outputs' shapes, or its flops
-            are no number, or negative.
-    """
     tensors = map_present(tf.convert_to_tensor, as_args(outputs))
     shapes = tuple(map(as_shapes, tensors))
     if not (

@@ -33,7 +33,6 @@ class PlaceReads:
         """Records the layers whose path or name is read within this context.
 
         Only reads by this thread count, and only of `layer` and the layers below it.
-        The layers' numbers are added to `paths` and `names`.
         """
         self._numbers = {id(x): i for i, x in enumerate(layer.Descendants())}
         token = _open.set(self)

@@ -15,8 +15,6 @@ converted to a float.
 The path hash is a polynomial, hash(a/b/c) = ((h·P + a)·P + b)·P + c modulo 2^64, so
 that the hash of a prefix may be a tensor while the rest is known when tracing.
 Identical layers can then share a traced function although their paths differ.
-
-Shapes: B examples.
 """
 
 import hashlib
@@ -38,10 +36,7 @@ _NUMBERS_PER_BLOCK = 4
 
 
 def path_hash(path: str, prefix: int = 0) -> int:
-    """Hashes `path` (names joined by `/`) below a path whose hash is `prefix`.
-
-    A slice's number in a name, such as `>1`, does not change the hash.
-    """
+    """Hashes `path` (names joined by `/`) below a path whose hash is `prefix`."""
     value = prefix
     for part in filter(None, path.split("/")):
         name = part.partition(SLICE_MARK)[0]

@@ -119,8 +119,8 @@ def sliceable_parts(p: InstantiableParams) -> dict[str, InstantiableParams]:
 def lost_text(p: InstantiableParams) -> str:
     """Returns a sentence about methods that the layer's slices would not run, or "".
 
-    Slices compute what that class computes which defines how it is cut. So a subclass
-    that overrides more than params has no slices until it also defines how it is cut.
+    Slices run the code of the class that defines how the layer is cut. A subclass that
+    overrides more than params has no slices until it also defines how it is cut.
     """
     lost = _lost_methods(p.cls)
     hint = f"Slices would not run {', '.join(lost)} of {p.cls.__name__}; define Slices."

@@ -28,8 +28,7 @@ def tying(ties: Mapping[str, str], root: str) -> Iterator[None]:
     layer at `root`.
 
     Raises:
-        ValueError: if a variable was not created, an owner is tied itself, or a tied
-            variable and its owner differ in shape, dtype or trainability.
+        ValueError: if a variable of a tie is missing, or differs from its owner.
     """
     outer = getattr(_local, "ties", None)
     _local.ties = _Ties(ties, root)
@@ -80,7 +79,6 @@ class _Ties:
         return self._created[owner], True
 
     def check_all_created(self) -> None:
-        """Raises ValueError if either side of a tie has no variable."""
         created = sorted(set(self._created) - set(self._ahead))
         for owner, path in self._ahead.items():
             raise UserValueError(
@@ -104,7 +102,6 @@ class _Ties:
     def _check_same(
         self, path: str, owner: str, created_at: str, create: Callable
     ) -> None:
-        """Raises ValueError unless `create` makes a variable like the owner's."""
         with tf.Graph().as_default():
             variables = create(path), self._created[owner]
             new_traits, owner_traits = [

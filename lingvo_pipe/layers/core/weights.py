@@ -1,9 +1,7 @@
 """Weights of a layer: declaration, initial value and creation of one variable.
 
-A rule for the initial value is a small `Params` from `WeightInit`, so that a model's
-params can contain, print and override it like any other value. The value is a pure
-function of (rule, shape, dtype, seed), drawn from stateless random numbers on the host:
-it does not depend on the variable's device or on the order of creation.
+The initial value is a pure function of (rule, shape, dtype, seed), drawn on the host.
+It does not depend on the variable's device or on the order of creation.
 """
 
 from __future__ import annotations
@@ -220,8 +218,7 @@ def create_variable(
     """Creates the variable that `WeightParams` declared, on the current device.
 
     `options` are arguments of tf.Variable. The variable is trainable if both `options`
-    and `weight` allow it. The initial value of a `piece` is cut from the whole
-    weight's.
+    and `weight` allow it. A `piece`'s initial value is cut from the whole weight's.
 
     Raises:
         ValueError: if the declaration, the shape or the initializer is not valid.
@@ -253,6 +250,5 @@ def create_variable(
 
 
 def _check(value: Any, field: str, path: str, expected: str, hint: str) -> None:
-    """Raises ValueError unless `value` is Params with the given field."""
     if not isinstance(value, Params) or field not in value:
         raise UserValueError(path=path, expected=expected, got=value, hint=hint)

@@ -117,7 +117,6 @@ class AmoebaCell(CompositeLayer):
         return tf.concat(outputs, -1), values["last"], num, *passed_on
 
     def _depth(self, num: tf.Tensor | None) -> tf.Tensor:
-        """Returns the cell's number divided by the number of all cells, [] float64."""
         if num is None:
             expected = "the number of cells so far as third input, for drop-path"
             hint = "Set counts_cells of the stem."
@@ -126,8 +125,6 @@ class AmoebaCell(CompositeLayer):
 
 
 class _CellSlice(AmoebaCell):
-    """A slice of a cell: a layer that runs consecutive operations of the cell."""
-
     @classmethod
     def Params(cls) -> InstantiableParams:
         p = super().Params()

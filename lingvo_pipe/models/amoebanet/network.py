@@ -103,7 +103,6 @@ def _auxiliary_head(
     layers: list[InstantiableParams],
     image_shape: Sequence[int] | None,
 ) -> InstantiableParams:
-    """Returns params of the auxiliary classifier that follows `layers`."""
     if image_shape is None:
         expected = "[H, W], which an auxiliary head's window depends on"
         raise UserValueError(path="image_shape", expected=expected, got=None)

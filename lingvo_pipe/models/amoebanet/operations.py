@@ -70,10 +70,7 @@ def _none(channels: Channels, stride: int) -> Layers:
 
 
 def _bottleneck(channels: Channels, middle: list[tuple[Size, Size]]) -> Layers:
-    """Returns the layers of `middle`, at F / 4 channels, between two 1x1 convolutions.
-
-    If F is below 4, returns only the layers of `middle`.
-    """
+    """Returns the layers of `middle`, with F / 4 channels, between 1x1 convolutions."""
     inner = channels.num_filters // _BOTTLENECK
     if inner < 1:
         return _chain(channels, middle)
@@ -92,8 +89,6 @@ def _chain(channels: Channels, windows: list[tuple[Size, Size]]) -> Layers:
 
 
 def _separable(window: int) -> Callable[[Channels, int], Layers]:
-    """Returns a function that makes two separable convolutions, one with the stride."""
-
     def make(channels: Channels, stride: int) -> Layers:
         layers = []
         for num_in, conv_stride in (

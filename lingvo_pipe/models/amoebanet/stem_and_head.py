@@ -17,12 +17,7 @@ _AUXILIARY_WIDTHS = (128, 768)  # of the two convolutions, before scaling
 
 
 class StemLayer(CompositeLayer):
-    """A 3x3 convolution and batch norm: image -> features.
-
-    It returns the inputs of the first cell: the features, None in place of an earlier
-    output, the number of cells so far (0, or None if they are not counted) and its own
-    further inputs.
-    """
+    """A 3x3 convolution and batch norm, whose outputs are the first cell's inputs."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:
@@ -80,11 +75,7 @@ class HeadLayer(CompositeLayer):
 
 
 class AuxiliaryHeadLayer(CompositeLayer):
-    """A classifier of a cell's output. Its loss trains this cell and earlier cells.
-
-    It consists of ReLU, pooling, 1x1 convolution, batch norm, ReLU, a convolution whose
-    window is the whole image, batch norm, ReLU and a fully connected layer.
-    """
+    """A classifier of a cell's output. Its loss trains this cell and earlier cells."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:

@@ -167,10 +167,7 @@ def length_penalties(alpha: float, max_length: int) -> np.ndarray:
 def _only_allowed(
     log_probs: tf.Tensor, must_end: tf.Tensor, eos_id: int, width: int
 ) -> tf.Tensor:
-    """Reshapes `[B·W, V]` to `[B, W, V]`, with -inf for tokens that are not allowed.
-
-    Examples where `must_end` is True allow only the end token.
-    """
+    """Reshapes `[B·W, V]` to `[B, W, V]`, with -inf for tokens that are not allowed."""
     num_tokens = log_probs.shape[-1]
     log_probs = tf.reshape(log_probs, [-1, width, num_tokens])
     is_not_end = tf.not_equal(tf.range(num_tokens), eos_id)

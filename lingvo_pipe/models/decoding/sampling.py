@@ -4,11 +4,10 @@
     token read   <s>   the   cat   sat   down
     next token   the   cat   sat   down  </s>    drawn from the third on
 
-What was not yet read of a row's prompt it reads by the same steps as its own tokens. So
-rows may have prompts of different lengths, and begin at different times. Likely tokens
-come first in what a draw sees: at most `top_k`, and of these the fewest whose
-probabilities sum to `top_p` (Holtzman et al., 1904.09751, section 3.1). Each row has
-draws of its own. So its tokens depend on no other row.
+A row reads the rest of its prompt by the same steps as its own tokens. So rows may have
+prompts of different lengths, and begin at different times. A draw is from the `top_k`
+likeliest tokens, and of these from the fewest whose probabilities sum to `top_p`
+(Holtzman et al., 1904.09751, section 3.1). A row's tokens depend on no other row.
 
 Shapes: B rows, T tokens in a row, N new tokens at most, V tokens in the vocabulary.
 """
@@ -23,10 +22,7 @@ from lingvo_pipe.training.task.protocols import Sampling, TextRows
 
 
 def uniform_draws(sampling: Sampling, numbers: tf.Tensor) -> tf.Tensor:
-    """Returns draws from [0, 1) for rows with these `numbers` [B], float32 `[B, N]`.
-
-    They depend on the seed and the row's number alone.
-    """
+    """Returns draws from [0, 1), float32 `[B, N]`, for rows with `numbers` [B]."""
     seed, numbers = (tf.cast(x, tf.int64) for x in (sampling.seed, numbers))
     draws = tf.map_fn(
         lambda number: tf.random.stateless_uniform(
@@ -53,14 +49,8 @@ def sample(
     automatic control dependencies (see `beam_search`), states stay on the devices of
     the first states and of the step's results.
 
-    Args:
-        step: the model: maps tokens [B], states and the tokens' places [B] to the
-            logits `[B, V]` of the next tokens, and to new states.
-        states: tensors for the first step, with room for T tokens.
-        rows: the texts.
-        sampling: how tokens are drawn.
-        eos_id: the end token.
-        num_steps: most steps.
+    `step` maps tokens [B], states and the tokens' places [B] to the logits `[B, V]` of
+    the next tokens, and to new states. `states` have room for T tokens.
     """
     positions = tf.range(dim_size(rows.ids, 1))
     draws = uniform_draws(sampling, rows.numbers)
@@ -102,8 +92,7 @@ def sample(
 def draw_tokens(logits: tf.Tensor, draws: tf.Tensor, sampling: Sampling) -> tf.Tensor:
     """Maps logits `[B, V]` and draws [B] from [0, 1) to tokens, int32 [B].
 
-    The draw is a place among the cumulative probabilities of the tokens, likeliest
-    first.
+    A draw is a place among the tokens' cumulative probabilities, likeliest first.
     """
     num_tokens = logits.shape[1]
     temperature = tf.cast(sampling.temperature, logits.dtype)

@@ -18,9 +18,7 @@ from lingvo_pipe.nested_map import NestedMap
 class AuxiliaryClassifierLayer(BaseLayer):
     """A layer that passes on its inputs, and adds a classifier's loss in training.
 
-    Its inputs are the outputs of the layer before it, a label and a weight. The loss is
-    the mean of the examples' weighted cross entropies, for the first output. In
-    evaluation the layer needs no label or weight.
+    The loss is the mean of the weighted cross entropies, for the first output.
     """
 
     @classmethod
@@ -44,9 +42,8 @@ class AuxiliaryClassifierLayer(BaseLayer):
     def FProp(self, theta: NestedMap, *args: Any) -> Any:
         """Returns the first `num_outputs` inputs unchanged.
 
-        In training, two more inputs must follow: label `[B]` and weight `[B]`. The
-        layer then also adds the classifier's loss. In evaluation any further inputs are
-        ignored.
+        In training, two more inputs must follow: label `[B]` and weight `[B]`. In
+        evaluation any further inputs are ignored.
         """
         p = self.params
         outputs, targets = args[: p.num_outputs], args[p.num_outputs :]

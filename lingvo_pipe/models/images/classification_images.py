@@ -86,10 +86,7 @@ class Confusion:
         np.add.at(self.counts, (labels, predicted), 1)
 
     def most_confused(self, max_classes: int) -> np.ndarray:
-        """Returns the classes of the pairs that are confused most, in ascending order.
-
-        Returns at most `max_classes` classes.
-        """
+        """Returns at most `max_classes` classes, of the most confused pairs, sorted."""
         num_classes = len(self.counts)
         if num_classes <= max_classes:
             return np.arange(num_classes)
@@ -133,10 +130,7 @@ def draw_images(images: Sequence[ClassifiedImage], name: Callable[[int], str]) -
 
 
 def displayed(pixels: np.ndarray) -> np.ndarray:
-    """Returns an image scaled to [0, 1], for display.
-
-    The result is `[H, W, 3]` or, if C is not 3, the mean over channels `[H, W]`.
-    """
+    """Scales an image to [0, 1]: `[H, W, 3]` or, if C is not 3, its mean `[H, W]`."""
     if pixels.shape[-1] != 3:
         pixels = pixels.mean(-1)
     low, high = pixels.min(), pixels.max()

@@ -229,7 +229,6 @@ class KerasTask(BaseTask):
         return metrics
 
     def _one_value_error(self, name: str) -> UserValueError:
-        """Returns the error for a loss or metric with one value for all examples."""
         param, function = "metrics", name
         if name == "loss":
             param, function = "loss", self.params.loss
@@ -243,7 +242,6 @@ class KerasTask(BaseTask):
 
 
 def _first_cell(p: InstantiableParams) -> InstantiableParams | None:
-    """Returns the first cell's params, or None if it is no cell of a Keras model."""
     first = next(iter(p.pipeline.cell_tpl), None)
     is_keras = first is not None and first.cls is KerasCell and first.model is not None
     return first if is_keras else None

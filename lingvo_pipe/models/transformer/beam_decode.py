@@ -4,8 +4,7 @@ The encoder runs once. Then one loop of the graph runs the decoder token by toke
 all hypotheses. A layer's states of past tokens stay on its device. The search runs on
 the device of the logits. Stages work one after the other.
 
-Shapes: B examples, S source tokens, W hypotheses in the beam, N hypotheses returned, at
-most T tokens, V tokens in the vocabulary.
+Shapes: B examples, S source tokens, N hypotheses returned.
 """
 
 import math

@@ -10,7 +10,7 @@
 States are tensors of static shape on their layer's device. States of the target have a
 row for each hypothesis, and states of the source a row for each example.
 
-Shapes: B rows of the target, S source tokens, V tokens in the vocabulary.
+Shapes: B rows of T tokens of the target, V tokens in the vocabulary.
 """
 
 from collections.abc import Sequence
@@ -140,8 +140,7 @@ def extend_step(
 ) -> tuple[tf.Tensor, list[NestedMap]]:
     """Runs one token of each row through the decoder: returns logits and new states.
 
-    `ids` are `[B]`, and `time_step` is [B] or []. The logits of the next tokens are
-    `[B, V]`.
+    `ids` are `[B]`, `time_step` [B] or [], and the logits of the next tokens `[B, V]`.
     """
     outputs, extended = _run(cells, ids[:, tf.newaxis], states, time_step)
     with tf.device(cells[-1].device):
@@ -154,10 +153,7 @@ def read_tokens(
     states: Sequence[NestedMap],
     time_step: tf.Tensor,
 ) -> list[NestedMap]:
-    """Runs T tokens of each row, `[B, T]`, and returns new states.
-
-    The first token's `time_step` is [].
-    """
+    """Returns the states after tokens `[B, T]`, the first of them at `time_step` []."""
     with_states = [i for i, cell in enumerate(cells) if cell.has_states]
     end = max(with_states, default=-1) + 1  # Cells after it would make logits.
     _, extended = _run(cells[:end], ids, states[:end], time_step)

@@ -1,7 +1,4 @@
-"""Language modeling: each token is predicted from the tokens before it.
-
-Shapes: B examples, T tokens, V tokens in the vocabulary.
-"""
+"""Language modeling: B examples of T tokens, V tokens in the vocabulary."""
 
 from typing import Any
 
@@ -40,11 +37,7 @@ class LanguageModelTask(BaseTask):
         return logits_head(p.pipeline.cell_tpl, passed_on, predictions)
 
     def PipelineInputs(self, input_batch: NestedMap) -> list[NestedMap]:
-        """Returns the pipeline's only input: a NestedMap with the stream `target`.
-
-        The stream has the batch's token ids, segments and positions. It also has the
-        labels if the batch has any. The tokens are not embedded yet.
-        """
+        """Returns the pipeline's only input: the stream `target`, not yet embedded."""
         return [NestedMap(target=as_stream(input_batch, "labels"))]
 
     def LossTargets(self, input_batch: NestedMap) -> NestedMap:

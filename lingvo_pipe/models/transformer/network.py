@@ -4,10 +4,8 @@
     embedding  layer_0 ...  logits
 
 The target's embedding follows the encoder, so that nothing of the target passes through
-the encoder.
-
-Norms come first in each part. One more norm ends the encoder and the decoder. It has no
-scale and no bias, because the matrices after it can do the same.
+the encoder. Norms come first in each part. One more norm ends the encoder and the
+decoder. It has no scale and no bias, because the matrices after it can do the same.
 """
 
 from collections.abc import Sequence
@@ -70,9 +68,9 @@ def language_model(
 ) -> list[InstantiableParams]:
     """Returns the layers of GPipe's Transformer-L (1811.06965, table 1), as params.
 
-    See `translation_model` for the arguments and errors. There is only a decoder. If
-    `layer_tpl` is None, the layers have their default params, with biases and with
-    norms that have weights. If `logits_tpl` is None, the logits have a bias.
+    See `translation_model` for the arguments. There is only a decoder. If `layer_tpl`
+    is None, the layers have their default params, with biases and with norms that have
+    weights. If `logits_tpl` is None, the logits have a bias.
     """
     layer_tpl = layer_tpl or TransformerLayer.Params()
     layer = _sized(layer_tpl, num_layers, hidden_dim, num_heads)

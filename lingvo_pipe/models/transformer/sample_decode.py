@@ -6,8 +6,6 @@
 Each group has a loop of its own in one graph. While a group's token is on one device,
 other groups' tokens are on the others. Groups are as even as possible, the larger ones
 first. A row that begins reads its prompt first, many tokens at once.
-
-Shapes: B rows, T tokens.
 """
 
 from collections.abc import Sequence
@@ -34,13 +32,9 @@ def init_groups(
     num_tokens: int | tf.Tensor,
     num_groups: int | None,
 ) -> list[States]:
-    """Returns each group's states before the first token.
+    """Returns each group's states before the first token, for B rows of T tokens.
 
-    Args:
-        cells: the layers.
-        num_rows: B.
-        num_tokens: T.
-        num_groups: the number of groups; if None, one for each device.
+    If `num_groups` is None, there is a group for each device.
 
     Raises:
         ValueError: if the number of groups is below 1.

@@ -65,7 +65,6 @@ def check_steps(layer: BaseLayer) -> None:
 
 
 def _outputs(layer: BaseLayer) -> list[np.ndarray]:
-    """Returns FProp's outputs for random tokens, and the outputs token by token."""
     theta, state = layer.theta, _random_state(layer)
     has_states, outputs = isinstance(layer, TransformerLayer), []
     states = layer.InitStates(theta, state, 1, _NUM_TOKENS) if has_states else None

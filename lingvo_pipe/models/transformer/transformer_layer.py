@@ -4,8 +4,7 @@
 
 each with a residual connection and layer norm around it.
 
-Shapes: B examples, T tokens of the stream, S tokens of the memory, D channels, N heads
-of H channels.
+Shapes: B examples, T tokens of the stream, D channels.
 """
 
 import tensorflow as tf

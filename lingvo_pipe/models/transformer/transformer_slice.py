@@ -4,8 +4,6 @@
 
 Until the last slice, the state passes through unchanged, and so costs no message. Each
 slice computes its own masks.
-
-Shapes: B examples, T tokens of the stream, S tokens of the memory, D channels.
 """
 
 from typing import Any
@@ -36,11 +34,7 @@ def part_inputs(p: Params, part: str, state: NestedMap) -> tuple[Any, ...]:
 
 
 class TransformerSlice(BaseLayer):
-    """A cell that runs one part of a TransformerLayer, or a slice of one part.
-
-    The parts are self-attention, attention to the memory, and feed-forward. The layer's
-    last slice also applies the layer's final norm, if there is one.
-    """
+    """A cell that runs one part of a TransformerLayer, or a slice of one part."""
 
     @classmethod
     def Params(cls) -> InstantiableParams:
@@ -66,10 +60,7 @@ class TransformerSlice(BaseLayer):
             self.CreateChild("final_norm", p.final_norm_tpl.Copy().Set(dim=p.model_dim))
 
     def FProp(self, theta: NestedMap, state: NestedMap, *passed_on: Any) -> Any:
-        """Returns the state and the values that the next slice needs.
-
-        The last slice returns only the state.
-        """
+        """Returns the state and, but for the last slice, the next slice's inputs."""
         p = self.params
         inputs = (state[p.stream].hidden,) if p.is_first else passed_on
         args = part_inputs(p, p.part, state)

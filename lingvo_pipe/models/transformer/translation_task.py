@@ -1,7 +1,4 @@
-"""Translation of a source into a target.
-
-Shapes: B examples, S source tokens, T target tokens, V tokens in the vocabulary.
-"""
+"""Translation: B examples, S source and T target tokens, V in the vocabulary."""
 
 from typing import Any
 
@@ -78,10 +75,7 @@ class TranslationTask(BaseTask):
         eos_id: int,
         on_stages: bool = True,
     ) -> Hypotheses:
-        """Translates a batch's `source` `[B, S]` by beam search.
-
-        See `beam_decode` and `placed_cells`.
-        """
+        """Translates `source` `[B, S]`. See `beam_decode` and `placed_cells`."""
         cells = placed_cells(self.pipeline, theta.pipeline, on_stages)
         source = as_stream(input_batch.source)
         return beam_decode(self.params.decode, cells, source, first_ids, eos_id)

@@ -58,8 +58,7 @@ def diagnose(
 
     Raises:
         tf.errors.OpError: the error of the operation that fails, with the layer's path.
-        FloatingPointError: if no operation fails but values are not finite, with the
-            path of the layer that made the first such value.
+        FloatingPointError: if no operation fails but values are not finite.
     """
     run, not_finite = arguments.run, NotFinite()
     mini_batch = {"input": run.inputs, "target": run.targets}
@@ -229,8 +228,7 @@ def _by_path(name: str, structure: Any) -> list[tuple[str, tf.Tensor]]:
 def naming(location: str, graph: Any = None) -> Iterator[None]:
     """Adds location, operation and likely cause to an error of TensorFlow in the block.
 
-    If `graph`, in which the operation was traced, is given, the error also shows the
-    lines of the user's code that made the operation.
+    With the operation's `graph`, the error also shows the user's lines that made it.
     """
     try:
         yield
@@ -251,10 +249,7 @@ def naming_reads(batches: Iterable[Any]) -> Iterator[Any]:
 
 
 def _lines(graph: Any, node: str) -> str:
-    """Returns the lines of the user's code that made a node.
-
-    If the graph lacks the node, takes the innermost operation that contains the node.
-    """
+    """Returns the user's lines that made a node or, if unknown, what contains it."""
     operations = {operation.name: operation for operation in graph.get_operations()}
     names = list(itertools.accumulate(node.split("/"), "{}/{}".format))
     innermost = (operations[name] for name in reversed(names) if name in operations)

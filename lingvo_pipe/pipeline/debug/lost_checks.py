@@ -13,10 +13,7 @@ _MAX_NAMED = 5
 
 
 def warn_of_lost_checks(traced: TracedLayers, by_xla: Sequence[bool]) -> None:
-    """Logs a warning that names the layers whose assertions do not run, if any.
-
-    `by_xla` says for each layer, and the loss, whether XLA compiles it.
-    """
+    """Logs a warning that names the layers whose assertions XLA leaves out, if any."""
     has_checks = functools.cache(checks_values)
     calls = zip(traced.labels, traced.traces, by_xla, strict=True)
     names = [label for label, x, compiled in calls if compiled and has_checks(x.graph)]

@@ -63,10 +63,9 @@ def answer_later(
 ) -> None:
     """Starts a thread that lets this process answer more tasks at `port`.
 
-    The host names of the tasks `sources.unknown` cannot be resolved yet. The thread
-    tries again every second until all names are resolved. As soon as it finds a new IP
-    address, the listeners at `port` answer that IP address, too. `addresses` are the
-    addresses of this machine at which the listeners answer.
+    Every second, the thread tries to resolve the host names of `sources.unknown`. As
+    soon as it finds a new IP address, the listeners at `port` answer that one, too.
+    `addresses` are the addresses of this machine at which they listen.
     """
 
     def wait(current: Sources) -> None:

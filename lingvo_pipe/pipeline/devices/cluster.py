@@ -92,10 +92,7 @@ class ReadyWorkers:
 
 
 def check_servers(workers: Mapping[int, str]) -> None:
-    """Raises ConnectionError if a server at a worker's address is not TensorFlow's.
-
-    `workers` are addresses by task.
-    """
+    """Raises ConnectionError if a server at a worker's address is not TensorFlow's."""
     for task, worker in workers.items():
         answer = b""
         with (
@@ -132,8 +129,7 @@ def connect(cluster: Cluster, ready: ReadyWorkers) -> None:
     """Makes the devices of ready workers devices of this process.
 
     Raises:
-        ConnectionError: if this process can't listen at its address, or be restricted
-            to the address.
+        ConnectionError: if this process cannot listen at its address alone.
         RuntimeError: if this process is connected to other workers.
     """
     workers = cluster.present
@@ -263,7 +259,6 @@ def _checked_workers(
 def _description(
     name: str, address: str, awaits_busy: bool = True
 ) -> WorkerDescription:
-    """Waits for the description that a worker writes after its start. Returns it."""
     begin = time.monotonic()
     deadline, last = begin + ANSWER_SECONDS, begin + FINISH_SECONDS * awaits_busy
     while True:

@@ -39,10 +39,7 @@ class Cluster:
         return {i: x for i, x in enumerate(self.workers) if i not in self.absent}
 
     def without(self, absent: Collection[int]) -> "Cluster":
-        """Returns this cluster, of which a process does not use the `absent` workers.
-
-        The other workers keep their numbers.
-        """
+        """Returns a copy that uses no `absent` workers. Numbers stay the same."""
         return replace(self, absent=frozenset(absent))
 
 

@@ -91,7 +91,6 @@ class WorkerUse:
                 worker.session.close()
 
     def _write(self, tasks: Collection[int], use: int) -> dict[int, bool]:
-        """Writes a value of `_USE` to workers, and returns whether each is leaving."""
         for task in tasks:
             if task not in self._workers:
                 self._workers[task] = _UsedWorker(self._addresses[task])
@@ -103,8 +102,6 @@ class WorkerUse:
 
 
 class _UsedWorker:
-    """A worker's server, as its trainer uses it in a session."""
-
     def __init__(self, address: str) -> None:
         with tf.Graph().as_default():
             self._value = tf.compat.v1.placeholder(tf.int64, [])

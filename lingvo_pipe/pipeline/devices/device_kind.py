@@ -80,10 +80,7 @@ def num_threads() -> int:
 def kind_differences(
     before: Sequence[DeviceKind], now: Sequence[DeviceKind]
 ) -> list[str]:
-    """Returns phrases on how the device kinds of two parts of a run differ.
-
-    Attributes that are unknown in one part are left out.
-    """
+    """Returns phrases on how device kinds differ. Skips what is unknown in a part."""
     if len(before) != 1 or len(now) != 1:
         is_same = all(x in now for x in before) and all(x in before for x in now)
         text = f"{len(before)} kinds of devices before, {len(now)} other ones now"
@@ -136,7 +133,6 @@ def _processor() -> DeviceKind:
 
 
 def _text(path: Path) -> str:
-    """Returns a file's text, or "" if the file can't be read."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError:

@@ -134,7 +134,6 @@ def _parse(text: str) -> DeviceName | None:
 
 
 def _near(wrong: Iterable[str]) -> list[str]:
-    """Returns the valid device names that the user may have meant by wrong names."""
     meant: list[str] = []
     for text in wrong:
         *tasks, index = re.findall(r"\d+", text) or ["0"]

@@ -79,8 +79,7 @@ def differences(
 ) -> list[str]:
     """Returns how a worker differs from what its trainer expects, as phrases.
 
-    `found` describes the worker. The trainer expects `task`, `workers`, and `ours`: its
-    own versions of packages.
+    `ours` are the trainer's own versions of packages.
     """
     wrong = [
         f"{package} {getattr(found, package)} there, {version} here"
@@ -209,7 +208,6 @@ def server_session(target: str, sees_all: bool = False) -> tf.compat.v1.Session:
 
 class _Session(tf.compat.v1.Session):
     def close(self) -> None:
-        """Closes the session, even if the server does not answer."""
         with contextlib.suppress(tf.errors.OpError):
             super().close()
 

@@ -128,10 +128,7 @@ def _plain_ip(address: Sequence[object]) -> str:
 def filter_program(
     addresses: Sequence[str], sources: Sequence[str] = ()
 ) -> list[Instruction]:
-    """Returns a kernel filter that passes only packets from `sources` to `addresses`.
-
-    Without `sources`, packets from any source pass.
-    """
+    """Returns a filter that passes packets from `sources`, or all, to `addresses`."""
     version_4, version_6 = (
         [
             *_one_of(version, _DESTINATION, addresses),
@@ -231,7 +228,6 @@ def _bind_to(listener: socket.socket, interface: str) -> None:
 def _forbidden_addresses(
     addresses: Sequence[str], interfaces: Sequence[str | None]
 ) -> dict[str, None]:
-    """Returns addresses of this machine at which the port must not answer."""
     if any(interfaces):
         ips = [
             ip

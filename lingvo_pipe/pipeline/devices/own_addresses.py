@@ -28,8 +28,7 @@ def own_addresses(address: str, others: Sequence[str] = ()) -> list[str]:
     which this machine reaches the other tasks, `others`.
 
     Raises:
-        ConnectionError: if the host is not this machine, or other machines can't reach
-            the host.
+        ConnectionError: if the host is not this machine, or others can't reach it.
     """
     host, _ = split_address(address)
     try:

@@ -102,8 +102,7 @@ def stage_devices(names: Sequence[str] | None, num_devices: int) -> list[str]:
     is no GPU.
 
     Raises:
-        ValueError: if there are too few devices, if the number of names is wrong, or if
-            a named device is not present.
+        ValueError: if the number of names is wrong, or a device is not present.
     """
     if names is None:
         kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
@@ -153,7 +152,6 @@ def loop_device(device: str) -> str:
 
 
 def _tasks(cluster: Cluster, ready: ReadyWorkers) -> list[TaskDevices]:
-    """Returns the devices of all workers, and of the trainer if it has an address."""
     counts = {task: worker.counts() for task, worker in ready.workers.items()}
     tasks = [TaskDevices(task, n["GPU"], n["CPU"]) for task, n in counts.items()]
     if cluster.trainer is not None:
@@ -296,7 +294,6 @@ def _configure(local: Sequence[DeviceName], cluster: Cluster | None) -> None:
 
 
 def _are_configured(local: Sequence[DeviceName], num_cpus: int) -> bool:
-    """Returns whether TensorFlow already has the settings of `_configure`."""
     num_loops = tf.config.threading.get_inter_op_parallelism_threads()
     gpus = tf.config.list_physical_devices("GPU")
     return (

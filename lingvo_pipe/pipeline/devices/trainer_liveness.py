@@ -22,13 +22,10 @@ def wait_for_trainers_end(
     is_released: Callable[[], bool],
     patience: float,
 ) -> str:
-    """Waits until the trainer at an address has started and ended.
+    """Waits until a trainer has started and ended. Returns a message about its end.
 
     If a scheduler signals all tasks at once, the worker waits on until the trainer has
     saved its state and ended. See `poll_trainer`.
-
-    Returns:
-        A message about the end.
 
     Raises:
         ConnectionError: if no trainer starts.

@@ -55,8 +55,7 @@ def serve(
 
     Raises:
         ValueError: if there is no worker of this number.
-        ConnectionError: if the worker can't start (see `start_worker`), or no trainer
-            starts.
+        ConnectionError: if the worker can't start, or no trainer starts.
     """
     exit_on_sigterm()
     server, note = start_worker(cluster, task)
@@ -93,8 +92,7 @@ def start_worker(
 
     Raises:
         ValueError: if there is no such worker.
-        ConnectionError: if the port is in use, if the address is not of this machine,
-            or if the server can't be restricted to the address.
+        ConnectionError: if the port is in use, or the address is of another machine.
     """
     workers = cluster.workers
     address = workers[cluster_spec.checked_task(task, workers)]

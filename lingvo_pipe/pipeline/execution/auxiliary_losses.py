@@ -26,10 +26,7 @@ def has_auxiliary_losses(traces: list[Trace]) -> bool:
 def loss_weights(loss: Trace, num_targets: int, arguments: RunArguments) -> tf.Tensor:
     """Returns the main loss's weight for each micro-batch, `[M]`. The sum is W.
 
-    Args:
-        loss: trace of the main loss.
-        num_targets: number of the targets, which are the loss's last inputs.
-        arguments: the run's arguments.
+    The loss's last `num_targets` inputs are the targets.
 
     Raises:
         ValueError: if the loss's weight depends on the predictions.
@@ -58,12 +55,7 @@ def loss_weights(loss: Trace, num_targets: int, arguments: RunArguments) -> tf.T
 def loss_scale(weights: tf.Tensor, batch_size: tf.Tensor) -> tf.Tensor:
     """Returns W / B, the factor for sums of auxiliary losses, or 1 if W is 0.
 
-    Args:
-        weights: `[M]`, the main loss's weight for each micro-batch. The sum is W.
-        batch_size: `[]`, B, the number of examples.
-
-    Returns:
-        `[]` float64.
+    `weights` is `[M]`, and `batch_size`, `[]`, is B. The result is `[]` float64.
     """
     scale = tf.reduce_sum(weights) / tf.cast(batch_size, weights.dtype)
     scale = tf.cast(scale, tf.float64)
@@ -75,9 +67,8 @@ def loss_divisor(
 ) -> tf.Tensor:
     """Returns the divisor of summed gradients, `[]` float64.
 
-    The divisor is `weight`, the main loss's total weight W. If W is 0 and there are
-    auxiliary losses, the divisor is the batch size, so that auxiliary losses count by
-    their means.
+    This is `weight`, the main loss's total weight W. If W is 0 and there are auxiliary
+    losses, it is the batch size.
     """
     if has_auxiliary_losses(traces):
         number = tf.cast(batch_size, weight.dtype)
@@ -89,8 +80,6 @@ def weight_graph(
     loss: Trace, num_targets: int
 ) -> tuple[CutGraph, tf.Tensor, list[tf.Tensor]]:
     """Cuts out the part of the loss's graph that computes the loss's weight.
-
-    Returns the cut graph, the weight's tensor and the targets' tensors.
 
     Raises:
         ValueError: if the weight does not follow from the targets.

@@ -31,13 +31,10 @@ def with_gradient(
 ) -> Any:
     """Returns a run's outputs with a custom gradient, which tapes use.
 
-    Args:
-        outputs: outputs of a run that no tape watched.
-        device: device of the outputs.
-        sources: pairs (device, tensors on this device). The outputs depend on the
-            tensors.
-        gradients: a function from the gradients of the differentiable outputs, flat, to
-            the gradients of each source's tensors, with None for no gradient.
+    No tape watched the run. Its outputs, on `device`, depend on the tensors of
+    `sources`, pairs (device, tensors on this device). `gradients` maps the gradients of
+    the differentiable outputs, flat, to the gradients of each source's tensors, with
+    None for no gradient.
     """
     flat = differentiable(outputs)
     source_gradients: list[Sequence[Any]] = []
@@ -80,7 +77,6 @@ def _final(
 def _on_own_devices(
     operation: Callable[[tf.Tensor], tf.Tensor], tensors: Sequence[tf.Tensor]
 ) -> list[tf.Tensor]:
-    """Returns an operation's result for each tensor, on the tensor's own device."""
     results = []
     for x in tensors:
         with tf.device(x.device):

@@ -33,10 +33,7 @@ def results_of(
     arguments: RunArguments,
     thetas: Sequence[Any],
 ) -> RunResults:
-    """Computes the results of a run from the results of the loops.
-
-    `shards` come from `emit_batch_shards`. `thetas` are specs of each layer's weights.
-    """
+    """Computes a run's results from its batch shards' results. `thetas` are specs."""
     joined = join_batch_shards(shards, spec)
     sums = sums_of(traced, itertools.chain(*(stage.sums for stage in joined.stages)))
     with tf.device(loop_device(spec.layout.devices[-1])):
@@ -92,8 +89,7 @@ def sums_of(traced: TracedLayers, by_layer: Iterable[Any]) -> NestedMap:
             metrics: dict of pairs (sum, weight) by name.
 
     Raises:
-        ValueError: if a loss and a metric have one name, or a layer uses a name of the
-            main loss function's metrics.
+        ValueError: if a name is used for several kinds of losses or metrics.
     """
     merged = NestedMap(accumulated={}, losses={}, metrics={})
     used_twice: set[str] = set()

@@ -22,11 +22,8 @@ def slot_device(device: str, on_host: bool) -> str:
 def check_host_slots(devices: Collection[str], path: str) -> None:
     """Checks that weights on these devices can have their slots on the host.
 
-    Logs a warning if the host may round updates differently from a device.
-
-    Args:
-        devices: full names of the weights' devices.
-        path: the param that asks for slots on the host.
+    Logs a warning if the host may round updates differently from a device. `devices`
+    are full names.
 
     Raises:
         ValueError: if a device is a TPU, which no one has tried.

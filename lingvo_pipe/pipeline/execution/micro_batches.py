@@ -163,12 +163,10 @@ def cut_batch(
 ) -> MicroBatches:
     """Returns how to cut a mini-batch. `tensors` is a structure of tensors and None.
 
-    `num_rows` is b if the user sets it, or None. `path` is the layer's path.
+    `num_rows` is b if the user sets it, or None.
 
     Raises:
-        ValueError: if no tensor has a dimension `batch_dim`, if B differs between
-            tensors, if B or another size is unknown, if there are fewer examples than
-            micro-batches, or if `num_rows` is not b.
+        ValueError: if the tensors, M, `num_rows` and `batch_dim` do not fit together.
     """
     present_tensors = present(tensors)
     ranks = [x.shape.rank for x in present_tensors]

@@ -104,7 +104,6 @@ class PackedWeights:
         return self._readers.call((sizes, *functions), read, [], flat)
 
     def _copied(self, layer: int, pack: Pack, device: str) -> Pack:
-        """Copies a layer's pack from the owner of the layer's weights to `device`."""
         functions = self._functions[layer]
         if device == self._owners[layer]:
             return pack

@@ -165,7 +165,6 @@ class PipelineFunction:
     def _fed(
         self, arguments: RunArguments, tables: Sequence[FedTable] = ()
     ) -> LoopArguments:
-        """Returns the arguments of the loops, without the weights."""
         fed = LoopArguments(tables, weights=[], run=arguments)
         if self._spec.trains and self._spec.loss_fn:
             return self._with_loss_scale(fed)

@@ -71,8 +71,7 @@ class PipelineRuns:
         `has_drawn` says whether the prologue has drawn random numbers.
 
         Raises:
-            ValueError: if a layer draws random numbers, and an earlier run in this
-                context did.
+            ValueError: if layers draw random numbers a second time in this context.
         """
         context = forward_context.current_context()
         thetas = tf.nest.map_structure(tf.convert_to_tensor, arguments.thetas)
@@ -162,7 +161,6 @@ class PipelineRuns:
                 raise
 
     def _stopped(self, arguments: RunArguments) -> RunArguments:
-        """Returns the arguments. Stops the gradients of all but the weights."""
         stopped = map_present(tf.stop_gradient, arguments._replace(thetas=[]))
         return stopped._replace(thetas=arguments.thetas)
 
@@ -177,7 +175,6 @@ class PipelineRuns:
         return with_gradient(results, self.spec.layout.devices[-1], sources, gradients)
 
     def _by_owner(self, thetas: Sequence[Any]) -> dict[str, list[Any]]:
-        """Groups the layers' weights or gradients, flat, by the weights' owners."""
         flat_by_owner: dict[str, list[Any]] = {}
         for owner, theta in zip(self.spec.layout.owners, thetas, strict=True):
             flat_by_owner.setdefault(owner, []).extend(tf.nest.flatten(theta))
@@ -231,8 +228,7 @@ def run_arguments(
     Inputs of the first cell and targets of the loss are `[B, ...]` each, or None.
 
     Raises:
-        ValueError: if the current context has padding rows, or the mini-batch cannot be
-            cut.
+        ValueError: if the context has padding rows, or the mini-batch cannot be cut.
     """
     batch = as_tensors((tuple(inputs), targets), path)
     cut = cut_batch(batch, p.num_micro_batches, p.micro_batch_size, p.batch_dim, path)

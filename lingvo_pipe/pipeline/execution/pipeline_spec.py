@@ -119,15 +119,12 @@ def replica_devices(
 ) -> list[list[str]]:
     """Returns the devices of each replica, by stage.
 
-    Args:
-        devices: full names, replica by replica.
-        num_replicas: R.
-        device_of_stage: the index of each stage's device within a replica.
+    `devices` are full names, replica by replica. `device_of_stage` has the index of
+    each stage's device within a replica.
 
     Raises:
         ValueError: if a stage is on devices of different kinds, because they may round
-            differently. Also if there are several replicas on TPUs, because XLA
-            compiles for one TPU.
+            differently, or if there are several replicas on TPUs.
     """
     size = len(devices) // num_replicas
     replicas = [

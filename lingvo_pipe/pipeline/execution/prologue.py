@@ -82,10 +82,8 @@ class Prologue:
     def run(self, thetas: Sequence[Any], args: tuple, trains: bool) -> PrologueRun:
         """Runs the layers forward, and again if an outer tape asks for a gradient.
 
-        Args:
-            thetas: weights of each layer.
-            args: positional inputs of the first layer, which are tensors and None.
-            trains: whether the caller will ask for the run's `gradients`.
+        `args` are tensors and None. `trains` says whether the caller will ask for the
+        run's `gradients`.
         """
         if not self._spec.layers:
             return PrologueRun(args, {})
@@ -254,10 +252,9 @@ class PrologueFunction:
 
         `output_gradients` has the structure of the outputs, with None for no gradient.
 
-        Returns:
-            Two lists. The first has each layer's gradients, in theta's structure, with
-            None for untrained weights. The second has the gradient of each input that
-            is present, or None.
+        Returns two lists. The first has each layer's gradients, in theta's structure,
+        with None for untrained weights. The second has the gradient of each input that
+        is present, or None.
         """
         gradients = self._seeds(output_gradients)
         of_layers = []

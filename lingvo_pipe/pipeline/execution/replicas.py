@@ -98,10 +98,7 @@ def summed_accumulators(
     stage: int,
     owner: str,
 ) -> Pack:
-    """Returns the sum of a layer's packed accumulators over the batch shards, in order.
-
-    `owner` is the device that owns the weights. The sum is computed there.
-    """
+    """Returns a layer's accumulators, summed on `owner` in the batch shards' order."""
     if len(accumulators) == 1:
         return accumulators[0]
     functions = layer.functions

@@ -17,7 +17,6 @@ import tensorflow as tf
 from lingvo_pipe.core.nests import spec_of
 from lingvo_pipe.pipeline.loops.out_of_line import call_unoptimized
 
-# `(tensors, variables) -> tensors`.
 SharedUpdate = Callable[[list[tf.Tensor], list[tf.Variable]], list[tf.Tensor]]
 
 
@@ -36,12 +35,9 @@ class SharedUpdates:
     ) -> list[tf.Tensor]:
         """Calls an update. In a graph, all identical calls share a function.
 
-        Args:
-            name: name of the update. Updates of one name must do the same.
-            update: the update. What it does may depend only on the shapes and dtypes of
-                its arguments, and on variables that all calls share.
-            tensors: tensors of static shape.
-            variables: variables that belong to this call.
+        Updates of one name must do the same. What they do may depend only on the shapes
+        and dtypes of their arguments, and on variables that all calls share. `tensors`
+        have static shapes, and `variables` belong to this call.
         """
         if tf.executing_eagerly():
             return update(list(tensors), list(variables))

@@ -24,7 +24,6 @@ class _OnDevices(keras.optimizers.Optimizer):
     has_host_slots = False
 
     def slot_device(self, variable: Any) -> str:
-        """Returns the device of a variable's slots."""
         return slot_device(_stored(variable).device, self.has_host_slots)
 
     def _all_reduce_sum_gradients(self, grads_and_vars: Any) -> Any:
@@ -54,8 +53,6 @@ class _State:
 
 
 class _SharesFunctions(_OnDevices):
-    """An optimizer whose update functions are shared by identical variables."""
-
     def add_variable_from_reference(
         self, reference_variable: Any, *args: Any, **kwargs: Any
     ) -> keras.Variable:
@@ -143,10 +140,10 @@ class _SharesFunctions(_OnDevices):
 def updating_in_place(cls: type) -> type:
     """Returns a subclass of `cls` that updates each variable on the variable's device.
 
-    `cls` is a class of optimizers. Keras names no devices. So TensorFlow would copy
-    gradients and slots to the first device, update there, and send the weights back.
-    An object whose `has_host_slots` is set before it is built has its slots on the
-    host of each variable's device, and updates there.
+    Keras names no devices. So TensorFlow would copy gradients and slots to the first
+    device, update there, and send the weights back. An object whose `has_host_slots` is
+    set before it is built has its slots on the host of each variable's device, and
+    updates there.
     """
     return _derived(_SharesFunctions, cls)
 

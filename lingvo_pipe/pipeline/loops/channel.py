@@ -23,7 +23,6 @@ class Channel:
 
     Attributes:
         devices: full names of the sending and the receiving device.
-        num_bytes: bytes of a tensor.
         is_relayed: whether `relay` must run beside the loops.
     """
 

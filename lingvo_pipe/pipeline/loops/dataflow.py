@@ -20,10 +20,7 @@ from typing import NamedTuple
 
 
 class LayerValues(NamedTuple):
-    """The values that a layer, or the loss, takes and makes.
-
-    Each value is given by the number that identifies it in the model.
-    """
+    """The numbers of the values that a layer, or the loss, takes and makes."""
 
     args: tuple[int, ...]  # The input values.
     # The values of `args` that the layer reads rather than only passes on.
@@ -112,13 +109,9 @@ def recompute_inputs_by_layer(
 ) -> Iterator[list[int]]:
     """Yields the values from which a stage's recomputation starts, layer by layer.
 
-    Args:
-        layers: for each layer of the stage, the values that it uses, the values that it
-            makes, and whether the layer is recomputed.
-
-    Yields:
-        For each recomputed layer, the values that it uses and that no layer before it
-        needs or recomputes. For other layers, an empty list.
+    `layers` has (values used, values made, whether recomputed) for each layer of the
+    stage. A recomputed layer yields the values that it uses and that no layer before it
+    needs or recomputes. Another layer yields an empty list.
     """
     available: set[int] = set()
     for used, outputs, is_recomputed in layers:
@@ -134,11 +127,7 @@ def recompute_inputs_by_layer(
 def are_used_again(
     layers: Sequence[tuple[Sequence[int], Sequence[int], bool]],
 ) -> list[bool]:
-    """Returns, for each layer, whether later recomputed layers use any of its outputs.
-
-    Args:
-        layers: see `recompute_inputs_by_layer`.
-    """
+    """Returns for each layer whether later recomputed layers use any of its outputs."""
     needed: set[int] = set()
     used_again = []
     for used, outputs, is_recomputed in reversed(layers):
@@ -149,7 +138,6 @@ def are_used_again(
 
 
 def _stages(uses: Iterable[tuple[int, Iterable[int]]]) -> dict[int, set[int]]:
-    """Collects the set of stages of each value, from pairs (stage, values)."""
     stages: dict[int, set[int]] = collections.defaultdict(set)
     for stage, values in uses:
         for value in values:

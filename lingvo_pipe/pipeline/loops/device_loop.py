@@ -1,10 +1,8 @@
 """The loop of one device, which runs the device's operations in schedule order.
 
-The operations are rows of a table, which is fed as data. A row has an operation's
-branch and micro-batch, and the stash slots that the operation reads and writes. A
-branch is a kind of operation on a stage, and a part of the graph. The loop records when
-each operation began to wait for its messages, when it had received them, and when it
-finished.
+The operations are rows of a table, which is fed as data (`schedules/table.py`). The
+loop records when each operation began to wait for its messages, when it had received
+them, and when it finished.
 """
 
 from __future__ import annotations
@@ -57,8 +55,7 @@ class DeviceLoop:
     ) -> tuple[dict[int, StageState], tf.Tensor]:
         """Adds the loop to the graph. The loop begins when all of `after` has run.
 
-        Returns:
-            The final states by stage, and the operations' times (see `LoopResults`).
+        Returns the final states by stage, and the times of operations (`LoopResults`).
         """
         initial = []
         for stage, runner in zip(self.stages, self._runners, strict=True):
@@ -93,7 +90,6 @@ class DeviceLoop:
         return tf.reduce_sum(counted)
 
     def _run_operation(self, carried: _Carried) -> _Carried:
-        """Runs the operation of the current row. This is the loop's body."""
         branch, *row = tf.unstack(carried.rows[carried.index])
         run = functools.partial(self._run_branch, carried, row)
         branches = [functools.partial(run, branch) for branch in self._branches]

@@ -50,18 +50,13 @@ class LoopGraph:
         channel_prefix: str,
         updates: Sequence[StageUpdate] = (),
     ):
-        """Initializes the graph.
+        """Initializes the graph, with one of `tables` for each device.
 
-        Args:
-            tables: one for each device.
-            stages: the stages, in order.
-            devices: full names of the loops' devices, by stage.
-            specs: specs of all values, for one micro-batch.
-            outputs: the output values of the last stage.
-            seeded: the outputs whose gradients are arguments of a run.
-            input_gradients: the mini-batch's inputs whose gradients are results.
-            channel_prefix: a prefix that no other pipeline of a step has.
-            updates: one for each stage if the schedule has updates, otherwise none.
+        `devices` are full names, by stage. `specs` describe all values of a
+        micro-batch. The last stage returns the values `outputs`. The gradients of the
+        values `seeded` are arguments of a run. Gradients of the mini-batch's inputs
+        `input_gradients` are results. No other pipeline of a step has `channel_prefix`.
+        `updates` has one for each stage if the schedule has updates, otherwise none.
         """
         flow = Dataflow(
             [[layer.values for layer in stage.layers] for stage in stages],

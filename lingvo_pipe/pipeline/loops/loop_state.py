@@ -125,7 +125,6 @@ class Operation(NamedTuple):
         return StageInputs(weights or [], constants.path_hashes, context)
 
     def _of_micro_batch(self, x: tf.Tensor | None) -> tf.Tensor | None:
-        """Returns the element of a tensor `[M]`. Returns a scalar or None unchanged."""
         return x[self.micro_batch] if x is not None and x.shape.rank else x
 
 

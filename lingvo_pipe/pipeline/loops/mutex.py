@@ -34,7 +34,6 @@ def unlock_run(lock: tf.Tensor, results: Sequence[tf.Tensor]) -> list[tf.Tensor]
 
 
 def _colocated_copies(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Returns a copy of each tensor on its own device, in a node per device."""
     all_copies = list(tensors)
     for device in dict.fromkeys(x.device for x in tensors):
         indices = [i for i, x in enumerate(tensors) if x.device == device]

@@ -18,11 +18,7 @@ from lingvo_pipe.pipeline.schedules.slots import StashKind
 
 
 class OffloadedPart:
-    """The residuals of a stage's offloaded layers.
-
-    Attributes:
-        packing: the packing of the residuals that are copied.
-    """
+    """The residuals of offloaded layers. `packing` packs the ones that are copied."""
 
     def __init__(self, stage: Stage, inputs: Collection[int]):
         """Initializes the part. The values `inputs` belong to the mini-batch."""

@@ -87,10 +87,7 @@ def _call_node(
     args: tuple,
     options: Mapping[str, Any],
 ) -> Any:
-    """Calls a method of `owner` as one node of the graph. Traces it if it is new.
-
-    `owner.functions` has a function for each name, specs of arguments, and options.
-    """
+    """Calls a method of `owner` as one node of the graph. Traces it if it is new."""
     specs = map_present(spec_of, args)
     key = name, repr((specs, options))
     if key not in owner.functions:
@@ -107,10 +104,6 @@ def _call_node(
 
 
 def _packed(concrete: Any) -> Callable[[Any], Any]:
-    """Returns a function of nested tensors and None that calls `concrete`.
-
-    If `concrete` has no outputs and no effects, it is not called.
-    """
     if concrete.outputs or effects(concrete.graph):
         return lambda args: concrete(*present(args))
     return lambda args: pack_present(concrete.structured_outputs, [])

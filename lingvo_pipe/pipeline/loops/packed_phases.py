@@ -20,27 +20,23 @@ Flat = list[tf.Tensor]
 
 
 class PackedPhases:
-    """The forward and backward phases of a layer, as functions on packed tensors.
+    """The functions of a layer's phases. Identical layers share one object.
 
-    Identical layers share one object. Each function is traced at its first call. A
-    phase saves residuals for a later phase in a slot of a stash. The function takes the
-    stash as an argument and returns the new stash. The module `stash` explains packs
-    and stashes.
+    Each function is traced at its first call. A phase saves residuals for a later
+    phase in a slot of a stash. The function takes the stash as an argument and returns
+    the new stash. The module `stash` explains packs and stashes.
 
     Attributes:
-        phases: the `Phases` that the functions compute.
         accumulators: specs of the gradient accumulators.
         weights: packs the weights, after a cast to the dtypes that the phases take.
         sums: packs the layer's sums over micro-batches, floats in at least 32 bits.
         gradients: packs the gradient accumulators.
         residuals: the stash of what `forward` or `recompute` saves for `backward`.
         weight_residuals: the stash of what `backward` saves for `weight_backward`.
-        functions: the functions traced so far.
     """
 
     def __init__(self, phases: Phases):
         self.phases = phases
-        # Specs of the weights that have gradients.
         self._learned = list(itertools.compress(phases.weights, phases.has_gradient))
         # In 16 bits a sum over many micro-batches would stop growing.
         self.accumulators = [
@@ -56,7 +52,7 @@ class PackedPhases:
         self.weight_residuals = PackedStash(phases.weight_residuals, on_cpu)
         self.functions: dict[Any, Callable] = {}
 
-    # Phases. `context` has the known fields of a `CallContext`, flat.
+    # `context` has the known fields of a `CallContext`, flat.
 
     @out_of_line
     def forward(
@@ -69,8 +65,7 @@ class PackedPhases:
     ) -> tuple[Flat, Pack, Pack]:
         """Runs the forward pass. Stashes the residuals in `into`, unless it is None.
 
-        Returns:
-            The outputs, the sums with the layer's sums added, and the stash.
+        Returns the outputs, the sums with the layer's sums added, and the stash.
         """
         outputs, added, stash = self._forward(weights, context, args, into)
         total = map(_add, self.sums.unpack(sums), added)
@@ -107,9 +102,8 @@ class PackedPhases:
         Adds the weights' gradients to the accumulators `into`. If `into` is a slot,
         stashes the weight residuals there instead.
 
-        Returns:
-            The inputs' gradients, the stash without the residuals, and the new
-            accumulators or stash of `into`.
+        Returns the inputs' gradients, the stash without the residuals, and the new
+        accumulators or stash of `into`.
         """
         delays = isinstance(into, StashSlot)
         phase = self.phases.input_backward() if delays else self.phases.backward()
@@ -187,10 +181,7 @@ def _add(total: tf.Tensor, term: tf.Tensor) -> tf.Tensor:
 
 
 def finish_accumulation(total: tf.Tensor, weight: Any, dtype: tf.DType) -> tf.Tensor:
-    """Returns an accumulated gradient in `dtype`, divided by `weight`.
-
-    `weight` is the mini-batch's total weight. If it is None, nothing is divided.
-    """
+    """Returns an accumulated gradient in `dtype`, over `weight` unless it is None."""
     if weight is not None:
         total = tf.cast(total, wide(total.dtype))
         total = tf.math.divide_no_nan(total, tf.cast(weight, total.dtype))
@@ -198,10 +189,7 @@ def finish_accumulation(total: tf.Tensor, weight: Any, dtype: tf.DType) -> tf.Te
 
 
 def wide(dtype: tf.DType) -> tf.DType:
-    """Returns the dtype for sums of `dtype`: float32 instead of 16 or 8 bits.
-
-    Integers keep their dtype.
-    """
+    """Returns the dtype for sums: float32 for floats of 16 or 8 bits, else `dtype`."""
     return tf.float32 if dtype.is_floating and dtype.size <= 2 else dtype
 
 

@@ -17,7 +17,6 @@ from lingvo_pipe.core.nests import map_present, present
 from lingvo_pipe.pipeline.loops.stash import Pack
 from lingvo_pipe.pipeline.schedules.table import FedTable
 
-# Fields of a run's arguments that are stacked by micro-batch.
 _STACKED = ["output_gradients", "first_examples", "num_examples", "inputs", "targets"]
 
 

@@ -52,7 +52,6 @@ class Stage:
             stashed, in a schedule that recomputes.
         offloaded: for each layer, whether its residuals are offloaded, in a schedule
             that offloads. Such a layer is not recomputed.
-        weights, sums, gradients: packings of weights, sums and gradient accumulators.
         stashes: the packings of stashes, by kind. FOR_RECOMPUTE has the residuals of
             layers that are not recomputed.
         numbers: the numbers of the stage's values, by position in order of use.
@@ -200,8 +199,7 @@ class Stage:
         The weights' gradients are added to the accumulators `into`. If `into` is a slot
         instead, the slot gets the weight residuals for `weight_backward`.
 
-        Returns:
-            The wanted gradients, the new stash, and the new contents of `into`.
+        Returns the wanted gradients, the new stash, and the new contents of `into`.
         """
         delays = isinstance(into, StashSlot)
         source = self.stashes[StashKind.RESIDUALS]
@@ -275,10 +273,7 @@ class Stage:
         return self.gradients.pack(self._of_layers(lambda f: f.gradients.zeros()))
 
     def unpack_sums(self, sums: Pack) -> list[list[tf.Tensor]]:
-        """Unpacks the sums of a stage. Returns one list for each layer.
-
-        The sums are those that the layers add up over the micro-batches.
-        """
+        """Unpacks the sums of a stage. Returns one list for each layer."""
         packs = zip(self.layers, self.sums.unpack(sums), strict=True)
         return [layer.functions.sums.unpack(pack) for layer, pack in packs]
 
@@ -309,7 +304,6 @@ class Stage:
         )
 
     def _uses_and_outputs(self) -> list[tuple[Sequence[int], Sequence[int], bool]]:
-        """Returns (values used, values made, whether recomputed) for each layer."""
         return [
             (layer.used, layer.values.made, is_recomputed)
             for layer, is_recomputed in zip(self.layers, self.recomputed, strict=True)

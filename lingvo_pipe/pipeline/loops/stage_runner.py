@@ -51,11 +51,7 @@ class StageRunner:
         device: str,
         update: StageUpdate | None,
     ):
-        """Initializes the runner of a stage on a device.
-
-        `specs` are the specs of all values, for one micro-batch. `device` is a full
-        name.
-        """
+        """Initializes the runner. `specs` has the values' specs for a micro-batch."""
         self._stage = stage
         self._ports = ports
         self._device = device
@@ -142,8 +138,6 @@ class StageRunner:
                 zip(self._ports.input_gradients, stacked, strict=True)
             ),
         )
-
-    # Operations, one method for each kind.
 
     def _forward(self, op: Operation, state: StageState) -> Outcome:
         ports, kind = self._ports, op.branch.stash

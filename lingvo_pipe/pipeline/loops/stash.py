@@ -85,10 +85,7 @@ class Stash:
         self.specs = list(specs)
 
     def empty(self, num_slots: tf.Tensor) -> list[tf.Tensor]:
-        """Returns the contents of a stash whose slots are all empty.
-
-        `num_slots`, [] int32, is the number of slots.
-        """
+        """Returns the contents of a stash with `num_slots` ([] int32) empty slots."""
         return [
             tf.raw_ops.TensorListReserve(
                 element_shape=tf.constant(-1),
@@ -181,7 +178,6 @@ def _nothing(spec: tf.TensorSpec) -> tf.Tensor:
 
 
 def _shape(spec: tf.TensorSpec) -> tf.Tensor:
-    """Returns the spec's shape as a tensor, with -1 for unknown sizes."""
     if spec.shape.rank is None:
         return tf.constant(-1)
     return tf.constant([-1 if n is None else n for n in spec.shape], tf.int32)

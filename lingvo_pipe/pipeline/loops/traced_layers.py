@@ -33,7 +33,6 @@ class TracedLayers:
     """All layers of a model, traced, and the values between them.
 
     Attributes:
-        layers: the layers, in order.
         traces: a trace for each layer, and then one for the loss, if any.
         labels: for each trace, the path and stage of its layer, for errors.
         values: for each trace, the numbers of its values.
@@ -177,10 +176,7 @@ class PlacedLayer:
 
     @property
     def used(self) -> list[int]:
-        """The values that the forward pass takes.
-
-        Each value is given by the number that identifies it in the model.
-        """
+        """The numbers of the values that the forward pass takes."""
         return [self.values.args[i] for i in self.functions.phases.used]
 
     @property
@@ -207,7 +203,6 @@ class PlacedLayer:
 
 
 def _check_compiled(phases: Phases, label: str) -> None:
-    """Raises ValueError if passes that XLA compiles would exchange lists of tensors."""
     residuals = [*phases.residuals, *phases.weight_residuals]
     if phases.compilation.by_xla and any(x.dtype in REFERENCES for x in residuals):
         raise UserValueError(
@@ -225,10 +220,7 @@ def gradient_or_zeros(gradients: Values, value: int, spec: tf.TensorSpec) -> tf.
 
 
 def viewed_values(layers: Iterable[PlacedLayer]) -> dict[int, int]:
-    """Returns the value that each view is of, for the layers' outputs that are views.
-
-    The value is no view itself, unless of what no layer has made.
-    """
+    """Returns the values that outputs are views of. Resolves views of views."""
     viewed: dict[int, int] = {}
     for layer in layers:
         views = zip(layer.values.made, layer.functions.phases.view_of, strict=True)

@@ -55,10 +55,7 @@ class OperationBytes(NamedTuple):
 
 
 class StageMemory:
-    """Bytes of any stage of a model. A stage has the calls from `start` to `end` - 1.
-
-    A call is a layer at one position in the model, or the loss.
-    """
+    """Bytes of a model's stages. A stage has the calls from `start` to `end` - 1."""
 
     def __init__(
         self,
@@ -117,7 +114,6 @@ class StageMemory:
         return self.weights(start, end) + self.accumulators(start, end)
 
     def _stash(self, start: int, end: int) -> StashBytes:
-        """Returns the bytes that a stage needs for a micro-batch."""
         values = self._values(start)
         return self._bytes(start, end, values.for_recompute, values.both)
 
@@ -214,8 +210,6 @@ class StageMemory:
         return list(map(operations, range(schedule.num_devices)))
 
     def _values_from(self, start: int) -> _StashedValues:
-        """Returns the bytes of the values that a stage beginning at `start` stashes."""
-
         def calls() -> Iterator[CallBytes]:
             return itertools.islice(self._calls, start, None)
 
@@ -256,10 +250,7 @@ class StageMemory:
         return _Lazy(itertools.accumulate(new_bytes(), initial=0))
 
     def _workspaces_from(self, start: int) -> _Workspaces:
-        """Returns the largest workspaces of a stage that begins at `start`.
-
-        The stash that an operation reads does not count.
-        """
+        """Returns a stage's largest workspaces, without the stashes that are read."""
 
         def largest(phase: int, new_bytes: Iterable[int]) -> _Lazy:
             work = (sizes[phase] for sizes in itertools.islice(self._work, start, None))

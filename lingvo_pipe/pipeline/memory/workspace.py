@@ -84,7 +84,6 @@ def bytes_by_operation(
 
 
 def _is_constant(op: tf.Operation) -> bool:
-    """Returns whether an operation is a constant, or a constant Fill."""
     is_filled = op.type == "Fill" and all(x.op.type == "Const" for x in op.inputs)
     return is_filled or op.type == "Const"
 

@@ -79,11 +79,8 @@ def _block(
 ) -> list[list[int]]:
     """Returns the slots of F, f, b and B on each device, in a block.
 
-    Args:
-        num_devices: K.
-        steps: numbers of slots from one device to the next, of F, f, b and B.
-        idle_slots: numbers of slots that the first device to run F, f, b and B waits
-            before it does.
+    For each of them, `steps` has the number of slots from one device to the next, and
+    `idle_slots` the number of slots that its first device waits before it.
     """
     block: list[list[int]] = [[] for _ in range(num_devices)]
     up, down = block, block[::-1]
@@ -101,11 +98,7 @@ def _squeezed(
 ) -> Schedule:
     """Returns the schedule that runs the repeated blocks as early as possible.
 
-    Args:
-        block: the slots of F, f, b and B on each device.
-        num_micro_batches: M.
-        max_stashed: the most micro-batches that a device stashes in the blocks, summed
-            over its stages.
+    In the blocks, a device stashes up to `max_stashed` micro-batches over its stages.
     """
     placement = v_shape(len(block))
     weight_gradients: list[deque[Op]] = [deque() for _ in block]

@@ -77,8 +77,6 @@ def make_schedule(
     offloads (see `offloaded`). A list admits OFFLOAD operations of the schedule's own.
     If it is 'always' and `recompute` is None, stages that offload do not recompute.
 
-    Whether the schedule can run is checked if `is_checked`.
-
     Raises:
         ValueError: if an argument or the file is not valid.
     """

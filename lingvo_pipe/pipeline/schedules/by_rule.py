@@ -66,10 +66,7 @@ def zero_bubble(num_stages: int, num_micro_batches: int) -> Schedule:
 
 
 def _with_weight_gradients(column: tuple[Op, ...], num_waiting: int) -> Iterator[Op]:
-    """Yields a device's operations, with a weight gradient for each backward pass.
-
-    The weight gradient runs after `num_waiting` further backward passes.
-    """
+    """Yields a column in which weight gradients wait for `num_waiting` backwards."""
     waiting: deque[Op] = deque()
     for op in column:
         yield op
@@ -98,7 +95,6 @@ def local(
     """
 
     def num_later(stage: int) -> int:
-        """Returns the number of stages after `stage` in the same block."""
         ends = (*block_boundaries, num_stages - 1)
         return min(end for end in ends if end >= stage) - stage
 
@@ -160,10 +156,7 @@ def _groups(num_micro_batches: int, min_size: int) -> list[range]:
 def _alternating(
     num_stages: int, num_micro_batches: int, num_warm_up: Callable[[int], int]
 ) -> Schedule:
-    """Returns a schedule with one stage per device, whose passes alternate.
-
-    Stage s runs `num_warm_up(s)` forward passes before its passes alternate.
-    """
+    """Returns a schedule of one stage per device. Passes alternate after warm-up."""
 
     def column(stage: int) -> tuple[Op, ...]:
         forwards, backwards = (
@@ -179,11 +172,7 @@ def _alternating(
 def _alternate(
     forwards: Sequence[Op], backwards: Sequence[Op], num_warm_up: int
 ) -> tuple[Op, ...]:
-    """Returns a device's passes: some forward, then alternating ones, then backward.
-
-    `num_warm_up` forward passes come first. After that, each forward pass is followed
-    by a backward pass, until only backward passes are left.
-    """
+    """Returns a device's passes: warm-up forwards, alternating ones, last backwards."""
     pairs = zip(forwards[num_warm_up:], backwards, strict=False)
     return (
         *forwards[:num_warm_up],

@@ -57,8 +57,7 @@ def parse_csv(text: str) -> Schedule:
     The schedule's stages and micro-batches go up to the highest numbers in the text.
 
     Raises:
-        ValueError: if there are no operations, or if cells are not valid. The error
-            names the line and number of such cells.
+        ValueError: if there are no operations, or if cells are not valid.
     """
     problems: list[str] = []
     columns_of_lines = [

@@ -56,7 +56,6 @@ class Kind(enum.Enum):
         return self.name.lower().replace("_", " ")
 
 
-# The kinds that stand for copies between a device and its host.
 COPIES = (Kind.OFFLOAD, Kind.LOAD)
 
 
@@ -83,7 +82,6 @@ class Schedule:
         num_stages: K. Stages are numbered from the input.
         num_micro_batches: M, of all steps. Micro-batches are numbered from the first
             examples.
-        columns: each device's operations.
         block_boundaries: the last stage of each block that is trained by its own loss.
             Such a stage gets no gradient from the next stage.
     """

@@ -38,7 +38,6 @@ def several_steps(step: Schedule, num_steps: int) -> Schedule:
 
 
 def _with_updates(column: tuple[Op, ...], last: int) -> Iterator[Op]:
-    """Yields a column with an UPDATE after each stage's last operation of the step."""
     last_ops = {op.stage: op for op in column}
     for op in column:
         yield op

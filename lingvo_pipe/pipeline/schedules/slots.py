@@ -108,8 +108,6 @@ def assign_slots(schedule: Schedule) -> Slots:
 
 
 class _Stash:
-    """The slots of one stash, while `assign_slots` goes through the operations."""
-
     def __init__(self) -> None:
         self.num_slots = 0
         self._free: list[int] = []

@@ -86,7 +86,6 @@ def dualpipe_v(num_devices: int, num_micro_batches: int) -> Schedule:
 def _dualpipe_column(
     stages: Sequence[int], num_devices: int, num_micro_batches: int
 ) -> list[Op]:
-    """Returns the operations in DualPipe-V of the device that has the two `stages`."""
     device = stages[0]
     later, half = num_devices - 1 - device, (device + 1) // 2
     # The letters are as in the pictures. W takes the oldest weight gradients that
@@ -124,11 +123,8 @@ def _greedy(
 ) -> Schedule:
     """Returns the schedule that the rules at the top of this file make.
 
-    Args:
-        placement: each device's stages, ascending.
-        num_micro_batches: M.
-        max_stashed: the most micro-batches that a device may stash, summed over its
-            stages. It is at least the number of its stages.
+    A device's stages in `placement` are ascending. It may stash `max_stashed`
+    micro-batches, summed over its stages. This is at least its number of stages.
     """
 
     def rule(ticks: Ticks, device: int) -> Op | None:

@@ -52,9 +52,8 @@ class FedTable(NamedTuple):
 class Table:
     """The operations of one device.
 
-    A row holds an operation's branch, micro-batch, read slot and write slot. `stashes`
-    are the (stage, stash) pairs that the distinct branches use. `num_slots` are the
-    sizes of these stashes.
+    `stashes` are the (stage, stash) pairs that the distinct branches use. `num_slots`
+    are the sizes of these stashes. See `FedTable` for the rows.
     """
 
     branches: tuple[Branch, ...]

@@ -46,11 +46,8 @@ def tick_by_tick(
 ) -> Schedule:
     """Returns the schedule that a rule makes.
 
-    Args:
-        placement: each device's stages.
-        num_micro_batches: M.
-        rule: `(state, device) -> operation`, which the device then runs, or None. It is
-            called once for each tick and device.
+    `rule(state, device)` returns the operation that the device then runs, or None. It
+    is called once for each tick and device. `placement` has each device's stages.
     """
     num_stages = sum(map(len, placement))
     ticks = Ticks(num_stages, num_micro_batches)

@@ -115,10 +115,7 @@ def _busy_by_kind(column: tuple[TimedOp, ...]) -> dict[Kind, float]:
 
 
 def _idle_by_reason(idle: list[float]) -> Idle:
-    """Returns a device's idle seconds by reason.
-
-    `idle` has the idle seconds of the four lines in the table at the top of this file.
-    """
+    """Returns idle seconds by reason. The table at this file's top has the reasons."""
     lines = list(itertools.accumulate(reversed(idle), min))[::-1]
     return Idle(*(line - less for less, line in itertools.pairwise([0.0, *lines])))
 
@@ -151,7 +148,6 @@ def compare(predicted: Timeline, measured: Timeline) -> str:
 
 
 def _seconds_by_name(timeline: Timeline) -> list[dict[str, float]]:
-    """Returns, for each device, seconds by the row's name in the table of `compare`."""
     return [
         {kind.label: seconds for kind, seconds in split.busy.items()}
         | dict(zip(_IDLE_ROWS, split.idle, strict=True))

@@ -34,8 +34,6 @@ def simulate_with_contention(
 
 
 class _Simulation:
-    """A step in progress, and the operation that each device runs."""
-
     def __init__(self, progress: Progress, slowdown: Callable[[int], float]):
         self._progress, self._slowdown = progress, slowdown
         # By device: the operation that runs, or will run, and its work left.

@@ -16,19 +16,16 @@ class StageCosts:
     """The costs of one micro-batch on one stage, in seconds.
 
     Attributes:
-        forward: a forward pass.
         backward: a backward pass that computes all gradients.
         recompute: a recomputation. If None, it takes as long as a forward pass.
         input_gradient: a backward pass in a schedule with WEIGHT_GRADIENT operations.
             If None, it takes half of `backward`.
         weight_gradient: a WEIGHT_GRADIENT. If None, it takes half of `backward`.
-        update: the update of the stage's weights after a step.
         send_forward: from the end of a forward pass until its outputs have reached the
             next stage's device.
         send_backward: from the end of a backward pass until the gradients of its inputs
             have reached the previous stage's device.
         offload: a copy of what a forward pass offloads to the host.
-        load: the copy back.
     """
 
     forward: float

@@ -48,10 +48,8 @@ def draw_timelines(
     If a device runs several stages, later stages are lighter. Thin boxes are copies: to
     the host at the upper edge of the row, from the host at the lower edge.
 
-    Args:
-        timelines: non-empty timelines by title.
-        path: the image's path, ending in .png, .pdf or .svg, or an open file, to which
-            a PNG is written.
+    The image's `path` ends in .png, .pdf or .svg, or is an open file, to which a PNG is
+    written. `timelines`, by title, are not empty.
     """
     seconds = max(timeline.step_seconds for timeline in timelines.values())
     figure = Figure(figsize=_size(timelines), dpi=200, layout="constrained")
@@ -84,7 +82,6 @@ def draw_timelines(
 
 
 def _size(timelines: Mapping[str, Timeline]) -> tuple[float, float]:
-    """Returns the image's width and height in inches."""
     num_ops = max(len(c) for t in timelines.values() for c in t.columns)
     num_devices = sum(len(timeline.columns) for timeline in timelines.values())
     width = min(max(num_ops * _INCHES_PER_OP, _MIN_INCHES), _MAX_INCHES)
@@ -93,7 +90,6 @@ def _size(timelines: Mapping[str, Timeline]) -> tuple[float, float]:
 
 
 def _prepare(panel: Axes, name: str, timeline: Timeline) -> None:
-    """Sets the titles, axes and labels of a timeline's panel."""
     seconds = timeline.step_seconds / timeline.schedule.num_steps
     summary = f"{seconds * 1e3:.1f} ms a step, bubble {timeline.bubble_fraction:.1%}"
     panel.set_title(name, loc="left", fontsize=10, fontweight="bold", color=_DARK)
@@ -132,10 +128,7 @@ def _draw_boxes(panel: Axes, timeline: Timeline, points_per_second: float) -> No
 
 
 def _write_numbers(panel: Axes, timeline: Timeline, points_per_second: float) -> None:
-    """Writes the micro-batches' numbers into boxes where they fit.
-
-    All numbers have one size, at which nine of ten fit, if that size is legible.
-    """
+    """Writes micro-batch numbers in one size: nine of ten fit, if that is legible."""
     num_digits = len(str(timeline.schedule.num_micro_batches - 1))
     points_per_second /= num_digits * _DIGIT_WIDTH
     fitting = [
@@ -160,7 +153,6 @@ def _write_numbers(panel: Axes, timeline: Timeline, points_per_second: float) ->
 
 
 def _colors(column: Sequence[TimedOp]) -> list[Color]:
-    """Returns the colors of a device's boxes, lighter for its later stages."""
     ops = [timed.op for timed in column]
     stages = sorted({op.stage for op in ops})
     return [

@@ -19,8 +19,7 @@ def simulate(schedule: Schedule, costs: Costs) -> Timeline:
     each direction a device makes one copy after another, as if the link were the limit.
 
     Raises:
-        ValueError: if the schedule can't run, or the costs have a different number of
-            stages.
+        ValueError: if the schedule can't run, or the costs are not for its stages.
     """
     progress = Progress(schedule, costs)
     num_ops = sum(map(len, schedule.columns))
@@ -35,8 +34,7 @@ class Progress:
     """The operations of a step that have ended, and what each device runs next.
 
     Raises:
-        ValueError: if the schedule can't run, or the costs have a different number of
-            stages.
+        ValueError: if the schedule can't run, or the costs are not for its stages.
     """
 
     def __init__(self, schedule: Schedule, costs: Costs):
@@ -52,7 +50,6 @@ class Progress:
         self._ends: dict[Op, float] = {}
         self._copy_ends: dict[Op, float] = {}
         self._columns: list[list[TimedOp]] = [[] for _ in schedule.columns]
-        # The copies of each device, by direction, in order.
         self._copies: list[dict[Kind, list[TimedOp]]] = [
             {kind: [] for kind in COPIES} for _ in schedule.columns
         ]
@@ -99,7 +96,6 @@ class Progress:
         return Timeline(columns, self._schedule.block_boundaries, copies)
 
     def _copy(self, device: int, copy: Op, begin: float) -> None:
-        """Adds a copy that may begin at `begin`."""
         earlier = self._copies[device][copy.kind]
         start = max(begin, earlier[-1].end if earlier else begin)
         end = self._copy_ends[copy] = start + self._costs.copy_seconds(copy)

@@ -62,9 +62,7 @@ class Timeline:
         seconds of one clock. The earliest of all times becomes 0.
 
         Raises:
-            ValueError: if an operation's times do not ascend, or start before the
-                previous operation on its device ends. The error names all such
-                operations.
+            ValueError: if times do not ascend, or a device's operations overlap.
         """
         rows = list(rows)
         begin = min((row[2] for row in rows), default=0.0)

@@ -130,11 +130,7 @@ def _boundaries(
     feasible_end: FeasibleEnd,
     best_end: Callable[[int, int, Mapping[int, int]], _BestEnd],
 ) -> list[int] | None:
-    """Returns the allowed boundaries that `best_end` chooses (see `best_boundaries`).
-
-    `best_end(stage, start, later_values)` returns (value of this stage and all later
-    stages, end of this stage), or None if no end is allowed.
-    """
+    """Returns the boundaries that `best_end(stage, start, later_values)` chooses."""
     latest = [0]  # For each stage the last start that the earlier stages can reach.
     for end_by_start in feasible_end[:-1]:
         reach = max(end_by_start[: latest[-1] + 1])

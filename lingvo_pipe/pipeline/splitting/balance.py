@@ -69,8 +69,7 @@ def balanced_boundaries(
         The stage boundaries: the number of layers up to and including each stage.
 
     Raises:
-        ValueError: if there are more stages than layers, or fewer than one, or if
-            `feasible_end` allows no partition.
+        ValueError: if `num_stages` is not from 1 to L, or no partition is allowed.
     """
     num_layers = len(costs)
     traffic = [0] * num_layers if traffic is None else traffic
@@ -133,10 +132,7 @@ def _allows_each_layer(feasible_end: FeasibleEnd) -> bool:
 
 
 def _allowed_limit(cost: Size, allowed: FeasibleEnd) -> int:
-    """Returns the smallest possible cost of the most expensive allowed stage.
-
-    Returns 0 if no partition is allowed.
-    """
+    """Returns the minimax cost of allowed stages, or 0 if no partition is allowed."""
     even = minimax_boundaries(cost, allowed) or []
     pairs = enumerate(itertools.pairwise([0, *even]))
     return max((cost(stage, *pair) for stage, pair in pairs), default=0)
@@ -145,17 +141,13 @@ def _allowed_limit(cost: Size, allowed: FeasibleEnd) -> int:
 def _ends_within(
     limit: int, sums: Sequence[int], factors: Sequence[int], allowed: FeasibleEnd
 ) -> FeasibleEnd:
-    """Returns for each stage and start the last allowed end within the limit."""
     reach = {x: _feasible_ends(sums, limit // x) for x in set(factors)}
     pairs = zip(factors, allowed, strict=True)
     return [list(map(min, reach[factor], ends)) for factor, ends in pairs]
 
 
 def _feasible_ends(sums: Sequence[int], limit: int) -> list[int]:
-    """Returns for each start the last end of a stage whose costs add up to the limit.
-
-    `sums` are the running sums of the layers' costs.
-    """
+    """Returns for each start the last end within the limit, from running sums."""
     return [bisect.bisect_right(sums, start + limit) - 1 for start in sums[:-1]]
 
 

@@ -38,8 +38,7 @@ def PartitionSequentialLayers(
         equal cost, the one that passes on the smallest outputs is chosen.
 
     Raises:
-        ValueError: if there are fewer layers than partitions, if a layer does not take
-            its inputs, or if activations are not fetched in the order of their layers.
+        ValueError: if there are fewer layers than partitions, or layers do not fit.
     """
     chain = _chain(params)
     sizes = layer_sizes(_cut(chain, range(1, len(chain.layers) + 1)), *shapes)
@@ -97,7 +96,6 @@ def _flattened(p: InstantiableParams) -> list[InstantiableParams]:
 
 
 def _cut(chain: _Chain, boundaries: Sequence[int]) -> list[InstantiableParams]:
-    """Returns one FeatureExtractionLayer for each partition that ends at a boundary."""
     names = [f"cell_{i:03d}" for i in range(len(chain.layers))]
     layers = [p.Copy().Set(name=x) for p, x in zip(chain.layers, names, strict=True)]
     partitions = []

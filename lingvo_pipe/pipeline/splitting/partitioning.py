@@ -41,7 +41,6 @@ def resolve_boundaries(splits: Any, num_layers: int) -> list[int]:
 
 
 def _check_boundaries(boundaries: Sequence[Any], num_layers: int) -> None:
-    """Raises ValueError unless boundaries ascend strictly from 1 to `num_layers`."""
     if not boundaries:
         problems = ["there is no stage"]
     elif wrong := [end for end in boundaries if not is_integer(end)]:

@@ -59,8 +59,7 @@ def measured_seconds(
     `specs` are the specs of the values between the cells, by the values' numbers.
 
     Raises:
-        tf.errors.OpError: if a cell does not run on synthetic inputs. The error names
-            the cell.
+        tf.errors.OpError: if a cell does not run on synthetic inputs.
     """
     disable_graph_optimizer()
     medians: dict[PackedPhases, CellSeconds] = {}
@@ -169,8 +168,6 @@ def _timed(
 
 @dataclasses.dataclass
 class _Cell:
-    """A cell in the graph being built, with the state that its passes update."""
-
     stage: Stage
     inputs: StageInputs
     sums: Pack
@@ -181,7 +178,6 @@ class _Cell:
     def empty(
         cls, stage: Stage, weights: list[tf.Tensor], context: CallContext
     ) -> _Cell:
-        """Returns a cell before its first micro-batch."""
         stash = stage.empty_stash(StashKind.RESIDUALS, tf.constant(1))
         return cls(
             stage=stage,
@@ -195,7 +191,6 @@ class _Cell:
 
     @property
     def state(self) -> list[tf.Tensor]:
-        """All tensors of the cell: weights, sums, gradient accumulators and stash."""
         packs = self.inputs.weights, self.sums, self.accumulators, self.slot.stash
         return list(itertools.chain.from_iterable(packs))
 

@@ -55,7 +55,6 @@ class MemoryLimit:
         device: str,
         roles: CellRoles,
     ):
-        """Initializes the limit (see `choose_boundaries` for the arguments)."""
         self._p, self._path = p, f"{path}.memory_limit"
         self._schedule, self._cells = schedule, cells
         self._device, self._num_shards = device, count_batch_shards(p, path)
@@ -73,7 +72,6 @@ class MemoryLimit:
         of_stages = [memory(*flags) for flags in self._roles]
         self._memories, self._needs = zip(*of_stages, strict=True)
         devices = schedule.stage_devices
-        # By stage: the number of stages on its device.
         self._sharing = [devices.count(device) for device in devices]
         self._is_on_first = [device == devices[0] for device in devices]
 
@@ -190,7 +188,6 @@ class MemoryLimit:
         )
 
     def _advice(self, boundaries: Sequence[int]) -> str:
-        """Returns advice on less memory. Leaves out what is set or does not help."""
         p, hints = self._p, []
         if p.offload is None:
             if not _recomputes_all(p):
@@ -203,7 +200,6 @@ class MemoryLimit:
         return f"Use more or larger devices, or stash less: {' or '.join(hints)}."
 
     def _offload_helps(self, boundaries: Sequence[int]) -> bool:
-        """Returns whether the largest device would need less with offload='always'."""
         p, schedule = self._p.Copy().Set(offload="always"), self._schedule
         try:
             roles = cell_roles(p, self._path)

@@ -132,10 +132,8 @@ def _for_inputs(
 ) -> Result:
     """Returns the result of `trace(p, *args)`, which is called outside of graphs.
 
-    Raises:
-        ValueError: if a layer cannot be traced for `input_shapes`. A ValueError or
-            TypeError that names neither a layer nor an input param becomes an error
-            about `input_shapes`.
+    An error that names neither a layer nor an input param becomes one about
+    `input_shapes`.
     """
     try:
         return outside_graphs(trace, p, *args)
@@ -193,7 +191,6 @@ def _costs(
 def _log_measured(
     boundaries: Sequence[int], seconds: Sequence[float], path: str
 ) -> None:
-    """Logs the stages chosen by measured times, since a rerun may choose others."""
     stages = itertools.pairwise([0, *boundaries])
     tf.get_logger().warning(
         "%s: splits='auto' chose %s by measured times: the stages take %s ms per "

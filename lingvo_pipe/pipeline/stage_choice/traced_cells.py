@@ -90,11 +90,9 @@ class TracedCells:
     ) -> StageMemory:
         """Returns the memory of the cells, and of a loss after them.
 
-        See `bytes_of_calls` for the arguments.
-
         The loss is not known before a step runs. It is assumed to stash as many bytes
         as its inputs have, as the softmax cross entropy does, and to return their
-        gradients. So are the losses of blocks.
+        gradients. So are the losses of blocks. See `bytes_of_calls` for the arguments.
         """
         cells = bytes_of_calls(self.layers, recomputed, num_accumulators, offloaded)
         output_bytes = num_bytes(self.specs[v] for v in self.outputs)
@@ -207,11 +205,6 @@ def _thetas(layers: Sequence[Any]) -> list[Any]:
 
 
 def _input_shapes(p: InstantiableParams) -> list[Any]:
-    """Returns Shapes of the inputs of a micro-batch, with the dtypes of input_dtypes.
-
-    Raises:
-        ValueError: if a shape is invalid, or dtypes do not match.
-    """
     dtypes = p.input_dtypes or [None] * len(p.input_shapes)
 
     def shape(value: Any, dtype: Any) -> Any:
@@ -239,11 +232,6 @@ def _input_specs(p: InstantiableParams, default: tf.DType) -> tuple:
 
 
 def _dtypes_of_map(shapes: Mapping[str, Any], dtypes: Any) -> Mapping[str, Any]:
-    """Returns the dtypes by key for a map of inputs.
-
-    Raises:
-        ValueError: if the dtypes are not a map with keys of the inputs.
-    """
     if dtypes is None:
         return {}
     if not isinstance(dtypes, Mapping) or not set(dtypes) <= set(shapes):
@@ -259,7 +247,6 @@ def _dtypes_of_map(shapes: Mapping[str, Any], dtypes: Any) -> Mapping[str, Any]:
 def _with_rows(
     p: InstantiableParams, x: tf.TensorSpec, change: Callable[[int], int]
 ) -> tf.TensorSpec:
-    """Returns the spec `x` with `change(n)` rows instead of n."""
     sizes = x.shape.as_list()
     if sizes:
         dim = row_dim(len(sizes), p.batch_dim)

@@ -41,13 +41,10 @@ class CutGraph:
     ):
         """Cuts the graph.
 
-        Args:
-            graph: the graph, traced in full.
-            given: placeholders that are inputs of every phase.
-            weights: values of `given` that are the same for all runs. A value that
-                follows only from weights is recomputed in each phase, not stashed.
-            targets: for each phase, the tensors and operations that it computes.
-            devices: devices of operations, by name. Other operations keep their own.
+        `given` are placeholders that are inputs of every phase. Of these, `weights` are
+        the same for all runs. A value that follows only from weights is recomputed in
+        each phase, not stashed. `targets` has the tensors and operations that each
+        phase computes. Operations keep their devices, except those named in `devices`.
         """
         self._graph_def = graph.as_graph_def()
         self._nodes = {node.name: node for node in self._graph_def.node}
@@ -101,11 +98,8 @@ class CutGraph:
     ) -> Callable[..., list[tf.Tensor]]:
         """Returns a Python function that adds a phase to the graph being built.
 
-        Args:
-            phase: number of the phase.
-            inputs: the function's arguments, in order: tensors of the traced graph,
-                including everything that the phase needs.
-            outputs: the function's results, in order. Some may be inputs.
+        Its arguments, `inputs`, are tensors of the traced graph, including everything
+        that the phase needs. Some of its results, `outputs`, may be inputs.
         """
         names = [x.name for x in inputs]
         operations = self.complete(phase, outputs)

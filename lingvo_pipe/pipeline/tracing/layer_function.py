@@ -83,9 +83,8 @@ class LayerFunctions:
     ) -> Trace:
         """Traces the loss of a micro-batch. `outputs` and `targets` are specs.
 
-        Returns:
-            The trace. Its sums are NestedMap(metrics=NestedMap(name=(sum, weight))),
-            with the dtypes of `loss_sums`.
+        The trace's sums are NestedMap(metrics=NestedMap(name=(sum, weight))), with the
+        dtypes of `loss_sums`.
 
         Raises:
             ValueError: if the loss breaks a rule, or does not depend on the outputs.
@@ -123,8 +122,7 @@ class LayerFunctions:
     ) -> Trace:
         """Returns a layer's trace, perhaps made earlier for an identical layer.
 
-        `theta`, `call_context` and `args` are specs. `is_last` is true for the last
-        layer.
+        `theta`, `call_context` and `args` are specs.
         """
         dtype = None if is_last and self.has_last else self.state_dtype
         identity = LayerIdentity(layer, (theta, call_context, args, dtype))
@@ -254,7 +252,6 @@ class LayerFunctions:
             )
 
     def _note_row_change(self, layer: BaseLayer, outputs: list[tf.Tensor]) -> None:
-        """Records the first layer of which no output has `num_rows` rows."""
         if self.row_change or self.num_rows is None:
             return
         shapes = [x.shape for x in outputs if x.shape.rank]
@@ -319,8 +316,6 @@ def _close_functions(layer: BaseLayer) -> None:
 
 
 class _ClosedFunctions(dict[str, Callable]):
-    """A dict of functions by name that rejects new functions."""
-
     def __init__(self, layer: BaseLayer):
         super().__init__(layer.fns)
         self._path = layer.path

@@ -91,10 +91,7 @@ def _same_params(a: Params, b: Params, skipped: Container[str] = ()) -> bool:
 
 
 def _same(a: Any, b: Any) -> bool:
-    """Returns whether two values, and all their parts, are equal and of equal types.
-
-    False if they cannot be compared.
-    """
+    """Returns whether two values and all their parts are equal and of equal types."""
     if a is b:
         return True
     if type(a) is not type(b) or isinstance(a, (tf.Tensor, tf.Variable)):
@@ -168,7 +165,6 @@ def graph_key(trace: Trace) -> str | None:
 
 
 def _graph_attributes(op: tf.Operation) -> dict[str, bytes]:
-    """Returns a digest of each attribute of an operation, by the attribute's name."""
     return {
         name: hashlib.sha256(value.SerializeToString(deterministic=True)).digest()
         for name, value in op.node_def.attr.items()

@@ -55,8 +55,7 @@ def loss_sums(
     the mean is 0 / 0.
 
     Raises:
-        ValueError: if padding rows cannot be distinguished, or the result of `loss_fn`
-            is wrong.
+        ValueError: if the number of rows, or the result of `loss_fn`, is wrong.
     """
     if context.may_have_padding_rows:
         _check_rows(args, context)

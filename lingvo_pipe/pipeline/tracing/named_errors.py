@@ -63,7 +63,6 @@ def specs_text(tensors: Any) -> str:
 
 
 def _with_tracing_hint(error: Exception) -> str:
-    """Returns an error's text, with a hint if tracing is the cause."""
     text = error.message if isinstance(error, tf.errors.OpError) else str(error)
     if isinstance(error, tf.errors.OperatorNotAllowedInGraphError):
         return f"{text.partition('. ')[0]}. {_NO_VALUES}"
@@ -78,7 +77,6 @@ def _with_tracing_hint(error: Exception) -> str:
 
 
 def _with_message(error: Exception, message: str, location: str) -> Exception:
-    """Returns the error with another message, of the same class where possible."""
     if isinstance(error, UserError):
         copy = type(error)(message)
         vars(copy).update(vars(error), path=error.path or location)

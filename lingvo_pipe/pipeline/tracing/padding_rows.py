@@ -94,10 +94,9 @@ def _unmasked(
 ) -> set[tf.Operation]:
     """Returns the operations that depend on `rows` by a path without a mask.
 
-    The module's docstring explains masks. `rows` are the operations at which the paths
-    begin; they are part of the result. The operations `by_number_alone` depend on the
-    number of examples, but not on `rows`. Those that may have `num_rows` rows or an
-    unknown number of rows are masks.
+    `rows` are the operations at which the paths begin. They are part of the result.
+    The operations `by_number_alone` depend on the number of examples, but not on
+    `rows`. Those that may have `num_rows` rows or an unknown number are masks.
     """
     masks = {
         op

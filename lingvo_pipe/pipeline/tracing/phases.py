@@ -57,7 +57,6 @@ class Phases:
     """The phases of a trace, with only the input gradients that are needed.
 
     Attributes:
-        compilation: the compiler and device of the phases.
         used: positions of the inputs that the forward pass takes.
         gives: positions of the inputs whose gradients the backward pass returns.
         has_gradient: for each weight, whether the backward pass returns its gradient.
@@ -202,10 +201,7 @@ class Phases:
         return run
 
     def input_backward(self) -> Function:
-        """Returns the first half of `backward`.
-
-        `(weights, context, residuals, doutputs) -> dinputs, weight residuals`.
-        """
+        """Returns the half of `backward` that returns `dinputs, weight residuals`."""
         inputs = [*self._residuals, *self._doutputs]
         results = self._dinputs + self._weight_residuals
         return self._function(self._split, 1, inputs, results)
@@ -244,5 +240,4 @@ def _as_used(weight: tf.Tensor) -> tf.Tensor:
 
 
 def _products(operations: Iterable[tf.Operation]) -> int:
-    """Returns the number of multiply-adds, without those within called functions."""
     return multiply_adds(operations, in_functions=False)

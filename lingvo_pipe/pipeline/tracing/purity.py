@@ -69,11 +69,8 @@ def check_pure(
 ) -> None:
     """Checks that a traced function depends only on its arguments, and writes nothing.
 
-    `variables` are the model's variables, by path.
-
     Raises:
-        ValueError: if the function uses tensors or variables other than its arguments,
-            or stateful operations.
+        ValueError: if it uses other tensors or variables, or stateful operations.
     """
     paths = [
         path

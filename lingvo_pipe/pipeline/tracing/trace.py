@@ -46,13 +46,11 @@ class Trace:
     """The traced graph and the tensors in it.
 
     Attributes:
-        graph: the graph.
         weights: flat theta.
         call_context: the known fields, flat.
         args: flat inputs, without None.
-        result: the body's result.
         forward: operations of the forward pass.
-        must_run: operations of the forward pass that nothing consumes.
+        must_run: operations of the forward pass with side effects.
         draws: whether the layer draws random numbers, which depend on its path.
         uses: for each of `args`, whether anything is computed from it.
         made: the distinct outputs that are not inputs.

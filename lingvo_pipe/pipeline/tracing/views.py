@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-# Operations whose outputs are views of their inputs.
 VIEWS = (
     *("ExpandDims", "Identity", "IdentityN", "PreventGradient"),
     *("Reshape", "Squeeze", "StopGradient"),

@@ -59,13 +59,10 @@ class OwnerShares:
 class DeviceNeeds:
     """The bytes that devices need: weights, accumulators, slots, stash and workspace.
 
-    Args:
-        candidate: the candidate.
-        model: costs of the model.
-        schedule: the candidate's schedule. If None, it is built on first use.
-        lacking: bytes by which each device has less memory than the largest one. They
-            count as needed, but for `by_device` and `together`, so that all devices
-            have the limit of the largest. If (), 0.
+    If `schedule` is None, it is built on first use. `lacking` are the bytes by which
+    each device has less memory than the largest one, all 0 if it is (). They count as
+    needed, but for `by_device` and `together`, so that all devices have the limit of
+    the largest.
     """
 
     def __init__(
@@ -261,11 +258,7 @@ def joint_peak(devices: Sequence[Iterable[OperationBytes]], timeline: Timeline) 
 
 
 def min_bytes_by_cell(model: ModelCosts) -> list[int]:
-    """Returns for each cell the bytes that a device with this cell alone would need.
-
-    The bytes contain the cell's weights, accumulators and slots, and what the cell
-    needs to train on a single micro-batch.
-    """
+    """Returns each cell's bytes on a device that trains it alone on a micro-batch."""
     return list(map(operator.add, model.slot_bytes, model.memory.by_cell()))
 
 
@@ -295,10 +288,7 @@ class OversizedCandidate:
 
     @functools.cached_property
     def needed_bytes(self) -> int:
-        """The most bytes that a device needs, with stages that keep this number low.
-
-        If `is_bound`, this is only a lower bound.
-        """
+        """The most bytes that a device needs, with stages that keep this number low."""
         if self.is_bound:
             return max(self.needs.min_limit(), self.limit + 1)
         boundaries = smallest_stages(

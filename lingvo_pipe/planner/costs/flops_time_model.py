@@ -1,9 +1,8 @@
 """Estimates of the seconds that cells and the update of weights take. Pure.
 
 A cell's seconds follow from its flops, and an update's seconds from its bytes. In an
-update, each device gathers the gradients of the cells that it owns. They come from the
-devices with the same stages in other replicas. The device updates the weights of these
-cells, and sends the new weights back to these devices.
+update, the replica that owns a cell gathers its gradients from all other replicas,
+updates its weights, and sends them back.
 """
 
 from __future__ import annotations
@@ -92,7 +91,6 @@ def update_seconds(
 def _hosts_of(
     k: int, num_replicas: int, device: DeviceModel, placement: Placement | None
 ) -> list[int]:
-    """Returns for each replica the number of the host that has its device k."""
     if device.hosts is None or placement is None:
         return [0] * num_replicas
     return [device.hosts.host(row[k]) for row in placement]

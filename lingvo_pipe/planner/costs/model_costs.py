@@ -103,7 +103,6 @@ def at_rows(a: ModelCosts, b: ModelCosts, num_rows: int) -> ModelCosts:
         return x + (y - x) * offset // interval
 
     def moments(x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, ...]:
-        """Interpolates the bytes at each moment of a pass, and rounds them."""
         if len(x) != len(y):  # With one row there may be fewer operations.
             x, y = (max(x),), (max(y),)
         pairs = zip(x, y, strict=True)

@@ -54,10 +54,7 @@ _TRACED_ROWS = (2, 3)
 
 @dataclasses.dataclass(frozen=True)
 class TracedModel:
-    """A model's costs, its traced layers, and the specs of values between layers.
-
-    `layers` are the cells and the loss. `specs` maps the number of a value to its spec.
-    """
+    """A model's costs, its traced cells and loss, and the specs of values by number."""
 
     costs: ModelCosts
     layers: Sequence[PlacedLayer]
@@ -67,22 +64,15 @@ class TracedModel:
 class ModelTracer:
     """A tracer of a task's cells and loss, for micro-batches of any size.
 
-    Args:
-        task_params: params of the task; they are copied.
-        batch_spec: specs of the task's batch, `[B, ...]`.
-        device: a device's full name. Cells are compiled if this device requires XLA.
-        path: the name that errors give to the pipeline's params.
+    `batch_spec` has the specs of the task's batch, `[B, ...]`. Cells are compiled if
+    the `device` requires XLA. Errors call the pipeline's params by `path`.
 
     Attributes:
-        task_params, batch_spec: the arguments.
-        num_cells, num_parameters: counts for the whole model.
         host_slot_bytes: bytes of each cell's slots on the host; [] without
             `offload_slots`.
-        fprop_dtype: the name of the dtype that the model computes in.
 
     Raises:
-        UserValueError: if the pipeline has layers before its cells, or its blocks have
-            losses of their own.
+        UserValueError: if the pipeline has a prologue or blocks with local losses.
     """
 
     def __init__(
@@ -168,10 +158,7 @@ class ModelTracer:
 
 
 def costs_by_rows(tracer: ModelTracer) -> Callable[[int], ModelCosts]:
-    """Returns a function from a micro-batch's rows to the costs of a model.
-
-    Traces the model for two numbers of rows, and computes other costs from these two.
-    """
+    """Returns a function from a micro-batch's rows to the costs of a model."""
     a, b = (tracer.trace(num_rows).costs for num_rows in _TRACED_ROWS)
     return functools.partial(at_rows, a, b)
 
@@ -253,7 +240,6 @@ def _distinct_cells(
 def _micro_batch_specs(
     task: Any, batch_spec: NestedMap, num_rows: int
 ) -> tuple[Any, Any]:
-    """Returns specs of the first cell's inputs, and specs of the loss's targets."""
     batch = tf.nest.map_structure(
         lambda spec: tf.compat.v1.placeholder(spec.dtype, [num_rows, *spec.shape[1:]]),
         batch_spec,
@@ -263,18 +249,13 @@ def _micro_batch_specs(
 
 
 class _TrainedWeights(NamedTuple):
-    """The number of a cell's trained parameters, and the bytes of their slots."""
-
     num_parameters: int
     slot_bytes: int  # On the device, with averages.
     host_slot_bytes: int
 
 
 def _trained_by_cell(task: Any) -> list[_TrainedWeights]:
-    """Returns each cell's trained weights. Tied weights count in the first cell.
-
-    The bytes of a weight's slots follow from its shape and dtype.
-    """
+    """Returns each cell's trained weights. Tied weights count in the first cell."""
     p, trained, weights = task.params.train, task.TrainedVariables(), []
     left = dict(trained)
     bytes_of_slots: dict[tuple[tf.TensorShape, tf.DType], int] = {}

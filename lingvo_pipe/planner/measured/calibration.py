@@ -2,8 +2,6 @@
 
 Pipelines of tiny cells run with small and with large messages. The times of these
 pipelines give the costs of operations and messages.
-
-Shapes: B rows of D channels.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from lingvo_pipe.planner.resources.device_model import MEASURED, DeviceModel
 from lingvo_pipe.planner.resources.hosts import Hosts, Link
 from lingvo_pipe.training.profiling.step_profile import measured_timeline
 
-_DIM = 64  # D.
+_DIM = 64
 _SMALL, _LARGE = 1, 8192  # Rows of a message: 256 bytes, 2 MiB.
 _NUM_MICRO_BATCHES = 16
 _NUM_STEPS = 7
@@ -129,7 +127,6 @@ def _read_numbers(path: Path) -> dict[str, int]:
 
 
 def _read_text(path: Path) -> str:
-    """Returns the text of a file, or "" if there is no such file."""
     return path.read_text().strip() if path.is_file() else ""
 
 

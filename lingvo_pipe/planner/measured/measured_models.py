@@ -166,7 +166,6 @@ class MeasuredModels:
         return self._known[key]
 
     def _costs(self, num_rows: int) -> ModelCosts:
-        """Returns the traced costs, or an interpolation between two traced sizes."""
         if num_rows in self._traced or len(self._traced) < 2:
             return self.trace(num_rows).costs
         low, high = _neighbors(self._traced, num_rows)

@@ -44,8 +44,6 @@ class RealStep:
     """A training step on K devices, built once and timed often.
 
     Attributes:
-        planned: the evaluation of the candidate that the step runs.
-        num_rows: the number of rows in a micro-batch.
         seconds: times of steps since the last `take`, `take_total` or `forget_times`.
 
     Raises:
@@ -114,8 +112,8 @@ class RealStep:
     def take_total(self) -> tuple[float, int]:
         """Returns the median seconds and the peak bytes, and forgets the steps.
 
-        The median leaves out the first step. `run_in_a_row` measures the bytes. The
-        bytes are 0 if no device's memory is known.
+        The median leaves out the first step. The bytes are from `run_in_a_row`, and 0
+        if no device's memory is known.
         """
         return median(self._take()[0]), self._num_bytes
 
@@ -208,10 +206,7 @@ def measured_correction(
 
 
 def synthetic_batch(spec: NestedMap, num_rows: int) -> Any:
-    """Returns a batch that most models accept.
-
-    Floats are random and below 1, and integers are 1.
-    """
+    """Returns a batch that most models accept: random floats below 1, and ones."""
 
     def synthetic(tensor_spec: tf.TensorSpec) -> tf.Tensor:
         shape, dtype = [num_rows, *tensor_spec.shape[1:]], tensor_spec.dtype

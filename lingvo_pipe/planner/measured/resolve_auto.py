@@ -1,7 +1,4 @@
-"""Params of a pipeline that are `auto`, resolved by the planner on real devices.
-
-The planner measures how long cells take, and what operations and messages cost.
-"""
+"""Params of a pipeline that are `auto`, resolved by the planner on real devices."""
 
 from __future__ import annotations
 
@@ -34,11 +31,7 @@ _FIXED = ("num_replicas", "memory_limit")
 
 
 class ResolvedPlan(NamedTuple):
-    """The plan that `resolve_auto` has chosen.
-
-    `line` describes the plan to the user. `step` has the timeline and the peak memory
-    that the planner predicts for a step.
-    """
+    """The plan of `resolve_auto`: a line for the user, and the predicted step."""
 
     line: str
     step: PlannedStep
@@ -74,18 +67,12 @@ def resolve_auto(
 ) -> ResolvedPlan:
     """Sets the params that were `auto`, and the stages, to the values of the best plan.
 
-    Args:
-        task_params: params of the task; its pipeline's are set.
-        names: names of params, from `extract_auto`.
-        batch_spec: specs of a batch, `[B, ...]`.
-        batch_size: number of rows of a batch.
-        devices: full names of devices, from `initialize_devices`.
-        log: called with a line for the user before the long measurement.
-        path: the name that errors give to the pipeline's params.
+    `names` are from `extract_auto`, and `devices` from `initialize_devices`.
+    `batch_spec` has the specs of a batch, `[B, ...]`. `log` is called with a line for
+    the user before the long measurement. Errors call the pipeline's params by `path`.
 
     Raises:
-        UserValueError: if nothing fits, or other params are invalid or contradict each
-            other.
+        UserValueError: if nothing fits, or other params are invalid or contradictory.
     """
     pipeline = task_params.pipeline
     # Checks come before anything is measured.
@@ -130,8 +117,6 @@ def resolve_auto(
 
 
 def _problems(p: InstantiableParams, path: str) -> list[UserValueError]:
-    """Returns an error for each param that the planner cannot work with."""
-
     def one_of(*values: Any) -> str:
         return " or ".join(map(repr, values))
 

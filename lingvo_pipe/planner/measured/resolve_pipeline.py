@@ -35,7 +35,8 @@ def resolve_pipeline(
 
     Measures the devices that the params name, and takes the fastest plan that uses all
     of them. If only `splits` is auto, sets `input_shapes` and `input_dtypes` instead,
-    from which the layer then chooses its stages. Other params stay as they are.
+    from which the layer then chooses its stages. Other params stay as they are. Returns
+    a line about the plan, or "" if none was needed.
 
     Args:
         pipeline: the layer's params, not yet instantiated.
@@ -44,9 +45,6 @@ def resolve_pipeline(
         loss_fn: the loss; see `PipeliningLayer.ComputeGradients`.
         train: training params, like a task's `train`. The slots of their optimizer
             count as memory. If None, there are no slots.
-
-    Returns:
-        A line about the plan, or "" if none was needed.
 
     Raises:
         UserValueError: if nothing fits, or params are invalid.
@@ -132,7 +130,6 @@ def _rows_first(x: Any, batch_dim: int) -> tf.TensorSpec:
 
 
 def _rows_back(x: tf.Tensor, batch_dim: int) -> tf.Tensor:
-    """Moves the rows from the first dimension to `batch_dim`."""
     order = list(range(1, x.shape.rank))
     order.insert(row_dim(x.shape.rank, batch_dim), 0)
     return tf.transpose(x, order)

@@ -68,10 +68,6 @@ def _path() -> Path:
 
 
 def _key(devices: Sequence[str]) -> str:
-    """Returns the key under which the figures of these devices are stored.
-
-    The key names the machine, the first two devices, device kinds, cores and versions.
-    """
     names = [device_name(device) for device in devices[:2]]
     kinds = {
         str(tf.config.experimental.get_device_details(device).get("device_name"))
@@ -85,7 +81,6 @@ def _key(devices: Sequence[str]) -> str:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Returns all stored figures by key, or {} if the file is missing or damaged."""
     try:
         stored = read_json(path)
     except _UNUSABLE:

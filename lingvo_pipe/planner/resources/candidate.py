@@ -139,7 +139,6 @@ def candidates(
 
 
 def _can_run(candidate: Candidate, num_cells: int) -> bool:
-    """Returns whether the candidate's schedule can run with its numbers and cells."""
     num_devices, schedule = candidate.num_devices, candidate.schedule
     per_replica, remainder = divmod(candidate.num_micro_batches, candidate.num_replicas)
     return (

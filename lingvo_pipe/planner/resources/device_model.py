@@ -34,10 +34,7 @@ class Contention(NamedTuple):
         return 1 + self._fraction(num_busy) * (self.slowdown - 1)
 
     def rest_seconds(self, num_devices: int) -> float:
-        """Returns the seconds of a step on `num_devices` that are not in operations.
-
-        The predicted seconds of the update are left out.
-        """
+        """Returns the rest of a step on `num_devices`, in seconds."""
         more = self.rest_on_all - self.rest_on_one
         return self.rest_on_one + self._fraction(num_devices) * more
 

@@ -62,13 +62,11 @@ def placements(
 ) -> list[Placement]:
     """Returns the placements to compare, for R replicas of K devices.
 
-    Devices of several kinds, all on one host, are only placed stage by stage.
-
-    The first placement fills the hosts pipeline by pipeline. The second one fills them
-    stage by stage. If there are enough hosts, further placements begin each pipeline,
-    or each stage's replicas, on a host that has room for all its devices. One of these
-    placements gives pipelines to the hosts in turn, because the first replicas own the
-    most weights.
+    The first one fills the hosts pipeline by pipeline, and the second one stage by
+    stage. If there are enough hosts, others begin each pipeline, or each stage's
+    replicas, on a host with room for all its devices. One of these gives pipelines to
+    the hosts in turn, because the first replicas own the most weights. Devices of
+    several kinds, all on one host, are only placed stage by stage.
     """
     total = num_replicas * num_devices
     by_pipeline = _groups(range(0, total, num_devices), num_devices)

@@ -122,10 +122,8 @@ def parse_devices(
     `network_gbits` is the bandwidth between several hosts (see `DeviceModel.on_hosts`).
 
     Raises:
-        UserValueError: if the text has another form, the kind is unknown, a field of
-            the file is wrong, `network_gbits` is missing, invalid or not allowed, or
-            kinds cannot be in one list. The error names the field, or the argument
-            with `prefix` before its name.
+        UserValueError: if the text, the file or `network_gbits` is not valid. The error
+            names the field, or the argument with `prefix` before its name.
     """
     path, parts = f"{prefix}devices", text.split(",")
     if len(parts) > 1:
@@ -149,7 +147,6 @@ def parse_devices(
 
 
 def _check_part(part: str, path: str) -> None:
-    """Raises UserValueError if the part cannot be in a list of several kinds."""
     match = _FORM.fullmatch(part.strip())
     if match and (match[1] or match[3].lower() == MEASURED):
         raise UserValueError(
@@ -161,7 +158,6 @@ def _check_part(part: str, path: str) -> None:
 
 
 def _parse_kind(text: str, network_gbits: float | None, prefix: str) -> Requested:
-    """Parses the text for devices of one kind."""
     path = f"{prefix}devices"
     match = _FORM.fullmatch(text.strip())
     hosts, per_host, name = match.groups() if match else (None, "0", text)
@@ -204,7 +200,6 @@ def _parse_kind(text: str, network_gbits: float | None, prefix: str) -> Requeste
 
 
 def _kind(name: str, path: str) -> DeviceModel | None:
-    """Returns the device model for a kind's name, sizes or file, or None if unknown."""
     if sizes := _SIZED.fullmatch(name):
         return _sized_device(name, path, *map(float, sizes.groups()))
     if name.endswith(".json"):
@@ -283,11 +278,7 @@ _RULES = {
 
 
 def _device_in_file(name: str) -> DeviceModel:
-    """Reads a device from a JSON file whose fields are those in `_RULES`.
-
-    Raises:
-        UserValueError: if there is no such file, or a field is wrong.
-    """
+    """Reads a device from a JSON file whose fields are those in `_RULES`."""
     fields = read_json(Path(os.path.expanduser(name)), "Correct the file.")
     if not isinstance(fields, dict):
         raise UserValueError(

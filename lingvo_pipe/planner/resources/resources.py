@@ -68,10 +68,7 @@ class Resources:
 
     @functools.cached_property
     def limited_devices(self) -> tuple[DeviceModel, ...]:
-        """The devices, with the user's memory limit and the number of hosts.
-
-        Their slowness is relative to the first device.
-        """
+        """The devices with memory limits, hosts, and slowness beside the first."""
         pairs = zip(self.kinds, self.limited_kinds, strict=True)
         return tuple(itertools.chain(*([x] * number for (number, _), x in pairs)))
 
@@ -148,8 +145,7 @@ class Constraints:
         `rules` are sentences for the error, about rules that all candidates follow.
 
         Raises:
-            UserValueError: if no candidate does. The error names the rules, and the
-                constraints to change.
+            UserValueError: if no candidate does.
         """
         all_candidates = list(candidates)
         if allowed := [x for x in all_candidates if self._allows(x)]:

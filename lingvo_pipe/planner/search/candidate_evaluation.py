@@ -58,8 +58,7 @@ def evaluate(
 
     `devices` are the devices of each replica, in order. `seconds` are for a device with
     a slowness of 1. Returns an OversizedCandidate if no such stages are found. The
-    simulation takes its costs from `step_costs`, and also checks that the schedule is
-    valid.
+    simulation also checks that the schedule is valid.
     """
     stages = find_stages(candidate, model, seconds, devices)
     if isinstance(stages, OversizedCandidate):
@@ -159,10 +158,7 @@ def evaluate_boundaries(
 def _links(
     placement: Placement, schedule: Schedule, by_stage: Sequence[DeviceModel]
 ) -> list[tuple[Link, ...]]:
-    """Returns for each replica the links between consecutive stages.
-
-    Without hosts, returns these links once, because all replicas have the same.
-    """
+    """Returns each replica's links between stages. Without hosts, one is for all."""
     first = by_stage[0]
     if first.hosts is None:
         return [_neighbor_links(by_stage)]
@@ -170,7 +166,6 @@ def _links(
 
 
 def _neighbor_links(devices: Sequence[DeviceModel]) -> tuple[Link, ...]:
-    """Returns the links between consecutive devices of one host."""
     return tuple(a.link.slower(b.link) for a, b in itertools.pairwise(devices))
 
 
@@ -186,17 +181,10 @@ def step_costs(
 ) -> Costs:
     """Returns the costs of a step's operations, without contention.
 
-    Args:
-        seconds: seconds of the cells on a device with a slowness of 1.
-        boundary_bytes: bytes that would cross a boundary after each cell.
-        boundaries: stage boundaries.
-        devices: device of each stage.
-        links: links between consecutive stages. If None, all stages are on one host.
-        weight_shares: the part of each cell's backward pass that computes weights'
-            gradients. If (), one half.
-        left_out: the part of each cell's forward pass that a recomputation leaves out
-            if the cell is the last of a stage. If (), 0.
-        copied_bytes: bytes of a micro-batch that each stage offloads. If (), 0.
+    `seconds` are the cells' on a device with a slowness of 1. `devices` has a device
+    for each stage, and `copied_bytes` the bytes of a micro-batch that each stage
+    offloads. If `links`, between consecutive stages, is None, all stages are on one
+    host. For the other arguments see `ModelCosts`.
     """
     shares = weight_shares or [0.5] * len(seconds)
     pairs = list(itertools.pairwise([0, *boundaries]))

@@ -118,11 +118,10 @@ def _slowdown(slower: float, busy: Sequence[float]) -> float:
     """Returns the factor by which cells slow down while all devices are busy.
 
     `slower` is the measured factor, averaged over a step in which the number of busy
-    devices varies. `busy` has the share of the busy time for each number of busy
-    devices (see `InStep`). The factor is assumed to grow linearly from 1 for one busy
-    device to the result for all devices. The result is chosen so that 1 / factor,
-    averaged over the busy time, equals 1 / `slower`. The result is at most the number
-    of devices. With that limit, the devices would take turns.
+    devices varies. For `busy` see `InStep`. The factor is assumed to grow linearly from
+    1 for one busy device to the result for all. The result is chosen so that
+    1 / factor, averaged over the busy time, equals 1 / `slower`. It is at most the
+    number of devices, with which they would take turns.
     """
 
     def work(most: float) -> float:

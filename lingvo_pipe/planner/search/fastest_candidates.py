@@ -82,7 +82,7 @@ def step_time_lower_bound(
     A device computes all micro-batches between the arrival of the first one and the
     return of the last one. So later stages have less time, and the best stages are each
     shorter than the one before. `devices` are the devices of each replica, in order.
-    For `left_out` see `step_costs`.
+    For `left_out` see `ModelCosts`.
     """
     slowness = [device.slowness for device in devices]
     num_micro_batches = candidate.micro_batches_per_replica

@@ -68,7 +68,6 @@ def plan(
 
 
 def _offer(resources: Resources, constraints: Constraints) -> str:
-    """Returns text about the memory that each kind of device has."""
     limit = f"{constraints.limit_name}={resources.memory_limit} leaves"
     offers = [
         f"{limit if x.usable_bytes < kind.usable_bytes else f'{x.name} has'} "
@@ -112,7 +111,6 @@ class _Setting:
     constraints: Constraints
 
     def suggest_changes(self) -> str:
-        """Returns text that suggests the smallest changes that make the model fit."""
         oversized_cell = self._oversized_cell()
         suggestions = []
         if not (oversized_cell or self.resources.devices[0].shares_memory):
@@ -179,7 +177,6 @@ class _Setting:
         return ""
 
     def _fewer_rows(self) -> Iterator[_Change]:
-        """Yields changes of the batch size to a half, a quarter, and so on."""
         rows = self.resources.batch_size
         while rows := rows // 2:
             plural = "s" if rows > 1 else ""
@@ -207,7 +204,6 @@ class _Setting:
             yield f"without {self.constraints.text(name)}", changed
 
     def _with(self, resources: Resources) -> _Setting:
-        """Returns a copy of the setting with other resources."""
         return dataclasses.replace(self, resources=resources)
 
 

@@ -41,11 +41,7 @@ _MAX_ADDRESSES = 4
 def report(
     found: SearchResult, resources: Resources, how_to_run: Sequence[str] = ()
 ) -> str:
-    """Returns the text that shows a search's result to the user.
-
-    It has a table of the fastest candidates, some that do not fit, and the lines on how
-    to run the fastest.
-    """
+    """Returns the text that shows a search's result to the user."""
     best = found.fastest[0]
     used, available = best.candidate.total_devices, resources.num_devices
     unused = f"The first uses {used} of {available} devices; the others stay idle."
@@ -114,7 +110,6 @@ def _device_name(number: int, hosts: Hosts | None) -> str:
 
 
 def _start_lines(device: DeviceModel, num_devices: int) -> list[str]:
-    """Returns the lines before the trainer's flags, which tell how to start workers."""
     number = device.hosts.count(num_devices) if device.hosts else 1
     if number == 1 or device.name.startswith("TPU"):  # TPUs are the trainer's own.
         return ["To run the first:"]
@@ -132,7 +127,6 @@ def _start_lines(device: DeviceModel, num_devices: int) -> list[str]:
 
 
 def _room(resources: Resources) -> str:
-    """Returns the bytes of each kind of device that a model can use, as text."""
     kinds = resources.limited_kinds
     if len(kinds) == 1:
         return bytes_text(kinds[0].usable_bytes)
@@ -174,7 +168,6 @@ def needed_text(oversized: OversizedCandidate) -> str:
 
 
 def _offload_lines(fastest: Sequence[Evaluation]) -> list[str]:
-    """Returns lines about the memory of hosts, if any candidate needs it."""
     needed = [max(x.bytes_on_hosts) for x in fastest if x.bytes_on_hosts]
     if not needed:
         return []
@@ -186,7 +179,6 @@ def _offload_lines(fastest: Sequence[Evaluation]) -> list[str]:
 
 
 def _policy(candidate: Candidate) -> str:
-    """Returns the recomputation policy, or that a candidate offloads."""
     return _OFFLOADED if candidate.offloads else candidate.recompute
 
 
@@ -195,7 +187,6 @@ def _range_text(start: int, end: int) -> str:
 
 
 def _device_lines(best: Evaluation) -> list[str]:
-    """Returns lines about each device of a pipeline, if they are of several kinds."""
     if all(device == best.devices[0] for device in best.devices):
         return []
     order = best.timeline.schedule.stage_devices

@@ -175,7 +175,6 @@ def _workers_devices(workers: Mapping[int, WorkerDescription]) -> list[str]:
 
 
 def _divided_gpu(number: int) -> list[str]:
-    """Divides the only GPU into `number` logical devices, and returns their names."""
     (gpu,) = tf.config.list_physical_devices("GPU")
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(number)

@@ -69,10 +69,7 @@ def link_row(first: str, second: str) -> dict[str, Any]:
 
 
 def step_rows(devices: Sequence[str], num_rounds: int) -> list[dict[str, Any]]:
-    """Times training steps of plain TensorFlow, and of pipelines, in turns.
-
-    One pipeline is on one device, and another one on all devices. Returns a row for
-    each kind of step.
+    """Times steps of plain TensorFlow, and of pipelines on one and on all devices.
 
     Raises:
         ValueError: if the losses of the steps differ.
@@ -112,7 +109,6 @@ def _optimize_graphs(is_on: bool) -> None:
 
 
 def _model(name: DeviceName) -> str:
-    """Returns the model of a GPU or of the CPU, or "of worker N"."""
     if name.worker is not None:
         return f"of worker {name.worker}"
     if name.kind == "GPU":

@@ -92,10 +92,7 @@ def pipelined_step(layer: PipeliningLayer, batch: tf.Tensor) -> Callable[[], tf.
 
 
 def plain_step(configuration: Configuration, device: str) -> Callable[[], tf.Tensor]:
-    """Returns a function that makes a training step without a pipeline.
-
-    The layers are the same as in the pipeline. The first call traces a tf.function.
-    """
+    """Returns a function that makes a training step without a pipeline."""
     layers, batch = configuration.pipeline([device]).cells, configuration.batch()
     number = configuration.num_micro_batches
     step = accumulating_step(layers, _loss, number, _LEARNING_RATE)
@@ -116,14 +113,9 @@ def accumulating_step(
 ) -> Callable[[tf.Tensor], tf.Tensor]:
     """Returns a tf.function that trains layers on a batch and returns the mean loss.
 
-    The function accumulates the gradients of the micro-batches in a loop.
-
-    Args:
-        layers: layers that follow one another.
-        loss_fn: function of the outputs and the examples' weights.
-        num_micro_batches: number of micro-batches, M.
-        learning_rate: rate of SGD.
-        recomputes: whether each layer is run again in the backward pass.
+    The function accumulates the gradients of the micro-batches in a loop. `loss_fn`
+    takes the outputs and the examples' weights. If `recomputes`, each layer is run
+    again in the backward pass.
     """
     variables = tf.nest.flatten([layer.vars for layer in layers])
 

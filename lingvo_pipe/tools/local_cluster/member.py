@@ -39,11 +39,7 @@ class Member:
         return self._process
 
     def start(self) -> None:
-        """Starts the process.
-
-        Call this in the main thread, because the process ends with the thread that
-        started it.
-        """
+        """Starts the process. Call this in the main thread, with which it ends."""
         self._process = subprocess.Popen(
             self._command,
             stdin=subprocess.DEVNULL,

@@ -114,13 +114,9 @@ def keras_params(
 ) -> Params:
     """Returns params of a Keras model that `function` returns: `task` and `input`.
 
-    The optimizer has the slots of the compiled model's, or else Adam's.
-
-    Args:
-        function: function that returns the model, and takes no arguments.
-        batch_size: B.
-        length: the size of dimensions that the model leaves open, beside the rows.
-        prefix: what errors put before the names of the arguments.
+    The optimizer has the slots of the compiled model's, or else Adam's. `length` is the
+    size of dimensions that the model leaves open, beside the rows. Errors put `prefix`
+    before the names of the arguments.
 
     Raises:
         ValueError: if a size is missing or has no use, the model cannot be cut into

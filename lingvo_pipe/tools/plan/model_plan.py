@@ -27,11 +27,7 @@ _MILLION, _HOUR = 1_000_000, 3600
 class Plan:
     """The fastest ways to run a model. `str` returns what `lingvo_pipe plan` prints.
 
-    Args:
-        model: the model to run.
-        devices: the devices to run the model on.
-        constraints: values that each way must have.
-        price: price of one device for an hour, or of one of each kind, if known.
+    `price` is for an hour of one device, or of one of each kind, if known.
 
     Raises:
         ValueError: if nothing fits, or an argument is wrong.
@@ -101,7 +97,6 @@ class Plan:
         return sum(number * price for number, _, price in self._rents) / _HOUR
 
     def _prices(self) -> str:
-        """Returns lines with the price of training, or "" if no price is known."""
         if not self._rents:
             return ""
         speed = self.rows[0]["examples_per_second"]

@@ -106,7 +106,6 @@ def _keras_model(options: argparse.Namespace) -> Any:
 
 
 def _image_path(text: str) -> Path:
-    """Returns the path of a picture, after a check that the file can be written."""
     path = Path(os.path.expanduser(text))
     if path.suffix not in _IMAGE_SUFFIXES:
         expected = f"a path that ends in {', '.join(_IMAGE_SUFFIXES)}"

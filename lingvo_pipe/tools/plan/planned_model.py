@@ -233,14 +233,12 @@ class PlannedModel:
 
 
 def _set_planned(pipeline: InstantiableParams) -> None:
-    """Sets planned params that are `auto`, and checks the others."""
     values = {"num_micro_batches": 1, "schedule": "gpipe", "recompute": None}
     pipeline.Set(**{x: y for x, y in values.items() if is_auto(pipeline.Get(x))})
     check_each_param(pipeline, "task.pipeline")
 
 
 def _check_changes(paths: Sequence[str], batch_size: int | None, flag: str) -> None:
-    """Raises UserValueError if changed params are planned, or set by another flag."""
     names = (match[1] for match in map(_PIPELINE_PARAM.match, paths) if match)
     if planned := [f"task.pipeline.{name}" for name in names if name in _PLANNED]:
         raise UserValueError(
@@ -290,16 +288,11 @@ def largest_that_fits(
 ) -> _Plan:
     """Plans a family's models, the largest first, until one fits, and returns its plan.
 
-    Args:
-        family: prefix of the models' names.
-        register: function that returns the model with a name.
-        plan: function that returns a model's plan, or raises NothingFits.
-        log: function that is called with lines about each model.
-
-    A model that cannot be planned is left out, and logged.
+    `register` returns the model with a name. `plan` raises NothingFits if a model does
+    not fit. A model that cannot be planned is left out, and logged.
 
     Raises:
-        ValueError: if no model has this prefix, or none fits.
+        ValueError: if no model's name begins with `family`, or none fits.
     """
     names = models_with_prefix(
         family,

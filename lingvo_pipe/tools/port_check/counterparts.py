@@ -186,10 +186,7 @@ def bad_call(
 
 
 def _without_tf_name(path: str, names: list[str]) -> str:
-    """Returns text about what to use instead of `path`, which TensorFlow 2 lacks.
-
-    `names` are the names in the last module on the path that exists.
-    """
+    """Returns what to use instead of `path`. `names` are of its last known module."""
     first, last = path.partition(".")[0], path.rpartition(".")[2]
     if first in INSTEAD:
         return INSTEAD[first]

@@ -208,10 +208,7 @@ class HeldValues(ast.NodeVisitor):
         return cls() if cls and issubclass(cls, Params) else None
 
     def _root(self, names: list[str]) -> tuple[Any, list[str]]:
-        """Returns the imported value that `names` begin with, and the other names.
-
-        Returns (UNKNOWN, []) if the names do not begin with an imported name.
-        """
+        """Returns the imported value that `names` begin with, and the other names."""
         for i in range(len(names), 0, -1):
             if ".".join(names[:i]) in self.names:
                 return self.names[".".join(names[:i])], names[i:]

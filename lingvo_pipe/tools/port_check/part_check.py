@@ -15,11 +15,7 @@ _SPLITS = "Set splits, the number of stages: it is 1 unless you do."
 
 
 class PartCheck(HeldValues):
-    """A walk that finds wrong uses of params and of children.
-
-    Attributes:
-        method: name of the method that the walk is in.
-    """
+    """A walk that finds wrong uses of params and of children."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,7 +47,6 @@ class PartCheck(HeldValues):
                     self._find(node, text, problem)
 
     def _check_param(self, node: ast.AST, owner: Params, name: str, what: str) -> None:
-        """Finds a param that `owner` does not have."""
         cls = owner.Get("cls") if "cls" in owner else None
         if name in owner or hasattr(type(owner), name) or name in dir(cls or object):
             return

@@ -88,8 +88,6 @@ class _Check(PartCheck):
     and members, but its members are UNKNOWN.
 
     Attributes:
-        findings: findings so far.
-        is_lingvos: True if the file imports Lingvo.
         tensors: names of the method's variables that hold tensors.
         missing: what to use instead of imported names that are not here.
         bases: names of the base classes of the file's classes.
@@ -106,7 +104,6 @@ class _Check(PartCheck):
         self.missing: dict[str, str] = {}
 
     def add_import(self, node: ast.Import | ast.ImportFrom) -> None:
-        """Records the values of imported names, and how to write the import here."""
         module = getattr(node, "module", None) or ""
         for alias in node.names:
             name, local = alias.name, alias.asname or alias.name

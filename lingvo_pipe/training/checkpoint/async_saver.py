@@ -11,8 +11,7 @@ class AsyncSaver(AbstractContextManager["AsyncSaver"]):
     """A thread that saves checkpoints.
 
     `save` takes a snapshot of the variables at once. A variable's next update then
-    creates another tensor, so memory may hold two tensors for each variable. On exit,
-    or when closed, the saver waits for the checkpoint that is being written. If
+    creates another tensor, so memory may hold two tensors for each variable. If
     training has failed and writing fails too, the error of training is raised, and
     `log` gets a line about the checkpoint.
     """
@@ -29,11 +28,7 @@ class AsyncSaver(AbstractContextManager["AsyncSaver"]):
         pinned: int | None = None,
         when_written: Callable[[], None] | None = None,
     ) -> None:
-        """Waits for the previous checkpoint, then starts to write a new one.
-
-        If writing the previous checkpoint failed, raises the error. `Checkpointer.save`
-        explains the arguments.
-        """
+        """Calls `wait`, then starts what `Checkpointer.save` does."""
         self.wait()
         values = self._checkpointer.snapshot()
         self._saving = self._thread.submit(

@@ -62,11 +62,8 @@ def mismatches(
 ) -> list[str]:
     """Returns lines about variables missing in `stored`, or of another shape or dtype.
 
-    Args:
-        variables: variables to be restored, by path.
-        stored: contents of the checkpoint, from `stored_variables`.
-        near: names in the checkpoint to suggest in place of a missing name.
-        sources: each variable's name in the checkpoint, by path. If None, its path.
+    `near` are names to suggest in place of a missing name. `sources` has the variables'
+    names in the checkpoint, by path, if these are not the paths.
     """
     here = {path: describe(v.dtype, v.shape) for path, v in variables.items()}
     names = sources or {path: path for path in here}
@@ -119,7 +116,6 @@ def differences(
 
 
 def _distance(first: np.ndarray, second: np.ndarray) -> str:
-    """Returns a text on how far two arrays differ, or "" if their bytes are equal."""
     first, second = np.asarray(first), np.asarray(second)
     if first.tobytes() == second.tobytes():
         return ""

@@ -43,7 +43,6 @@ def steps_in(directory: Path) -> list[int]:
 
 
 def _steps_of_state(directory: Path) -> list[int]:
-    """Returns the steps named in the file `checkpoint`, or [] if it is unreadable."""
     text = None
     with contextlib.suppress(OSError, ValueError):  # Checkpoints do not need the file.
         text = read_text(directory / "checkpoint")
@@ -132,9 +131,7 @@ def read_through(prefix: str) -> tf.train.CheckpointReader:
     """Reads every tensor of a checkpoint once, and returns the reader.
 
     Raises:
-        ValueError: if the checkpoint is damaged, the step in its name is not the step
-            in its content, or TensorFlow cannot read at such a path. The error's `got`
-            is the reason.
+        ValueError: if the checkpoint is damaged. The error's `got` is the reason.
         OSError: if the system refuses to read the files.
     """
     check_no_pattern(prefix, prefix)

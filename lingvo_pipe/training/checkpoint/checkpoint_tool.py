@@ -5,8 +5,6 @@
 Other commands are `verify /tmp/digits` and `compare /tmp/digits /tmp/others`.
 A path is a run's directory, its folder `checkpoints`, or a checkpoint in this folder,
 such as `ckpt-00000600`. For `compare`, a directory means its newest checkpoint.
-
-TensorFlow takes seconds to import and logs about itself, so it is imported late.
 """
 
 from __future__ import annotations
@@ -85,7 +83,6 @@ def compare_checkpoints(first: Path, second: Path) -> bool:
 def _read_all(
     path: Path,
 ) -> Iterator[tuple[Path, tf.train.CheckpointReader | None, str]]:
-    """Yields (prefix, reader, ""), or (prefix, None, problem) for a damaged one."""
     from lingvo_pipe.training.checkpoint import checkpoint_files as files
 
     for prefix in files.prefixes_at(path, "PATH"):

@@ -78,11 +78,9 @@ class Checkpointer:
     ) -> None:
         """Saves the variables as the state after `step` steps, if not yet saved.
 
-        Args:
-            step: number of steps.
-            values: values from `snapshot`. If None, the current values.
-            pinned: step of a checkpoint to keep in addition to the newest ones.
-            when_written: called when the checkpoint exists, before deleting older ones.
+        `values` are from `snapshot`, or else the current values. The checkpoint of the
+        step `pinned` is kept beside the newest ones. `when_written` is called when the
+        checkpoint exists, before older ones are deleted.
 
         Raises:
             ValueError: if a later step is already saved.
@@ -192,7 +190,6 @@ class Checkpointer:
                 remove(path)
 
     def _values_elsewhere(self) -> dict[str, tf.Tensor]:
-        """Returns the values of variables on workers, copied to this process."""
         return on_this_host({k: v.value() for k, v in self._elsewhere.items()})
 
     def _delete(self, step: int) -> None:

@@ -36,8 +36,7 @@ def restore_weights(
     checkpoint is restored, and `log` gets a line about each damaged one.
 
     Raises:
-        ValueError: if there is no checkpoint, or the checkpoint is damaged or holds
-            another model's variables. In this case no variable is changed.
+        ValueError: if it is missing, damaged or another model's. Nothing changes then.
     """
     prefix, reader = _read(directory, checkpoint, log)
     problems = mismatches(variables, stored_variables(reader))

@@ -64,8 +64,7 @@ def open_weight_file(path: Path, param: str) -> WeightFile:
     """Opens a file for which `is_weight_file` holds.
 
     Raises:
-        ValueError: if the file is missing, cut short or otherwise damaged. The error
-            names `param`.
+        ValueError: if the file is missing or damaged. The error names `param`.
     """
     expected = f"an undamaged {path.suffix} file"
     if not path.exists():

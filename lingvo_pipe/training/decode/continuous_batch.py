@@ -38,7 +38,7 @@ _NONE = -1  # The number of a row that has no text.
 
 
 class ContinuousBatch:
-    """Rows in which a task continues texts, with the task's weights."""
+    """Rows in which a GeneratingTask continues texts, with the task's weights."""
 
     def __init__(
         self,
@@ -50,12 +50,8 @@ class ContinuousBatch:
     ) -> None:
         """Traces the functions that continue rows.
 
-        Args:
-            task: a GeneratingTask.
-            batch_size: B, if there are as many prompts.
-            vocabulary: vocabulary of the texts.
-            settings: specs of the settings.
-            num_groups: the number of groups of rows; if None, one for each device.
+        There are at most `batch_size` rows. `settings` are specs. If `num_groups` is
+        None, there is a group for each device.
 
         Raises:
             ValueError: if the task is not a GeneratingTask.
@@ -82,11 +78,8 @@ class ContinuousBatch:
     def __call__(self, prompts: NestedMap, sampling: Sampling) -> np.ndarray:
         """Returns the prompts' tokens and what follows them, int32 `[K, T]`.
 
-        A text depends on its prompt, its number in 0 to K - 1, and the settings.
-
-        Args:
-            prompts: from the input's `PromptBatch`.
-            sampling: the settings, as tensors.
+        A text depends on its prompt, its number in 0 to K - 1, and the settings, which
+        are tensors. The prompts are from the input's `PromptBatch`.
 
         Raises:
             FloatingPointError: if a score is not finite.
@@ -102,10 +95,7 @@ class ContinuousBatch:
     def _continue(
         self, texts: TextRows, numbers: list[int], sampling: Sampling
     ) -> Iterator[int]:
-        """Continues the texts of these numbers, the longest first, in place.
-
-        Yields how many were finished in each call.
-        """
+        """Continues these texts in place. Yields how many each call has finished."""
         waiting = numbers[::-1]
         num_rows = min(self._batch_size, len(numbers))
         num_tokens = int(texts.lengths[numbers[0]])
@@ -147,12 +137,9 @@ def text_rows(prompts: NestedMap, max_tokens: int | tf.Tensor, eos_id: int) -> T
 
 
 def _exchange(rows: TextRows, texts: TextRows, waiting: list[int]) -> int:
-    """Writes finished rows to `texts`, and fills them with the last of `waiting`.
+    """Writes finished rows to `texts`, and refills them from the end of `waiting`.
 
-    Returns the number of texts that were finished.
-
-    Raises:
-        FloatingPointError: if a finished text has length 0 (see `TextRows`).
+    Returns the number of finished texts.
     """
     num_finished = 0
     for row in np.flatnonzero(rows.places + 1 >= rows.lengths).tolist():

@@ -63,12 +63,10 @@ def decode(
 ) -> None:
     """Translates a data set with one or more checkpoints, and writes the results.
 
-    `steps` is an iterator that restores one checkpoint after another into `task`, and
-    yields the checkpoint's step (see `weights_in_turn`).
+    `steps` restores checkpoints into `task`, one after another (see `weights_in_turn`).
 
     Raises:
-        ValueError: if the task, the checkpoint or the vocabulary is unusable, or there
-            are no sentences.
+        ValueError: if the task or a checkpoint is unusable, or there are no sentences.
     """
     decoder = Decoder(task, data.vocabulary)
     check_vocabulary(directory.path, data)

@@ -51,8 +51,7 @@ class TextGenerator:
 
         Raises:
             TypeError: if `prompts` are not texts.
-            ValueError: if a setting is out of its range, or a prompt cannot be written
-                in UTF-8.
+            ValueError: if a setting is out of its range, or a prompt cannot be UTF-8.
             FloatingPointError: if a score is not finite.
         """
         prompts = listed_texts(prompts, "prompts")
@@ -67,10 +66,7 @@ class TextGenerator:
 
 
 def check_sampling(sampling: Sampling, prefix: str = "") -> None:
-    """Raises ValueError if settings are out of their ranges.
-
-    `prefix` is what the error puts before a setting's name.
-    """
+    """Raises ValueError if a setting, named after `prefix`, is out of its range."""
     problems = []
     for name, dtype in DTYPES.items():
         value = getattr(sampling, name)

@@ -47,8 +47,7 @@ class Translator:
 
         Raises:
             TypeError: if `sentences` are not texts.
-            ValueError: if the language is unknown, or a sentence is too long or cannot
-                be written in UTF-8.
+            ValueError: if the language is unknown, or a sentence is too long.
             FloatingPointError: if a score is not finite.
         """
         sentences = decoder.listed_texts(sentences, "sentences")

@@ -1,7 +1,4 @@
-"""A warning if a classifier is no better than always answering one class.
-
-Shapes: B examples in a batch.
-"""
+"""A warning if a classifier is no better than always answering one class."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -25,7 +22,7 @@ class ClassWeights:
         self._weights: dict[int, float] = defaultdict(float)
 
     def add(self, batch: NestedMap) -> None:
-        """Adds a batch's weights, if the batch has `label` and `weight`, each `[B]`."""
+        """Adds B examples' weights, if `batch` has `label` and `weight`, `[B]`."""
         both: list[Any] = [batch.get("label"), batch.get("weight")]
         if all(tf.is_tensor(x) and x.shape.rank == 1 for x in both):
             labels, weights = (x.numpy().tolist() for x in both)

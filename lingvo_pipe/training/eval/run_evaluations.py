@@ -44,22 +44,11 @@ def evaluate_run(
     """Evaluates one or more checkpoints of a run, and writes their metrics.
 
     The metrics go to `LOGDIR/evaler`, where several processes may write at a time.
-
-    Args:
-        task: the task.
-        data: input with `EvalBatches()`.
-        directory: the run's directory.
-        split: name of the data set, such as `test`.
-        steps: iterator that restores one checkpoint after another into the task, and
-            yields the checkpoint's step (see `weights_in_turn`).
-        log: callback for a line of text for the user.
-
-    Returns:
-        The last checkpoint's metrics, empty if there was no checkpoint.
+    `steps` restores checkpoints into the task (see `weights_in_turn`). Returns the last
+    checkpoint's metrics, empty if there was no checkpoint.
 
     Raises:
-        ValueError: if a checkpoint, the vocabulary or the classes are unusable, or
-            there is no data.
+        ValueError: if a checkpoint, the vocabulary or the data is unusable.
     """
     check_meaning(directory.path, data)
     evaluation = Evaluation(task)
@@ -79,24 +68,16 @@ def evaluate_run(
 
 @dataclass(eq=False)
 class RunEvaluations:
-    """The evaluations that a run's trainer makes, logs, compares and draws.
-
-    Args:
-        evaluation: evaluation of the task, traced.
-        test_input: input with `EvalBatches()`.
-        checkpointer: the run's checkpoints.
-        is_stopping: returns whether the run is stopping, which ends an evaluation.
-        schedules: learning-rate schedules that depend on evaluations.
-    """
+    """The evaluations that a run's trainer makes, logs, compares and draws."""
 
     task: BaseTask
-    evaluation: Evaluation
-    test_input: Any
+    evaluation: Evaluation  # Traced.
+    test_input: Any  # With `EvalBatches()`.
     directory: RunDirectory
     metrics_log: MetricsLog
     log: Callable[[str], None]
     checkpointer: Checkpointer
-    is_stopping: Callable[[], Any]
+    is_stopping: Callable[[], Any]  # Ends an evaluation once it returns true.
     schedules: Sequence[DevBasedSchedule] = ()
     best: BestEvaluation = field(init=False)
 
@@ -123,14 +104,10 @@ class RunEvaluations:
         return self.is_due(step) and self._logged(step) is None
 
     def _logged(self, step: int) -> Mapping[str, Any] | None:
-        """Returns the evaluation after a step in the log, or None."""
         return next((test for test in self._tests if test["step"] == step), None)
 
     def evaluate(self, step: int) -> dict[str, float]:
-        """Evaluates the state after `step` steps, unless this was done before.
-
-        Returns the metrics, or {} if the run is stopping.
-        """
+        """Evaluates the state after `step` once. Returns {} if the run is stopping."""
         if step in self._evaluated:
             return self._evaluated[step]
         draws = self.task.params.eval.images

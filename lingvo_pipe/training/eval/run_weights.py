@@ -30,8 +30,6 @@ def open_run(
 ) -> RunDirectory:
     """Waits up to `follow_seconds` for a run to start, and returns its directory.
 
-    The directory must be writable only if `writes`.
-
     Raises:
         ValueError: if the run has not started, or has another model than `model_name`.
     """
@@ -63,8 +61,7 @@ def weights_in_turn(
     each newer one, until the run ends or none has appeared for `follow_seconds`.
 
     Raises:
-        ValueError: if a checkpoint is unusable, there is no best evaluation, or no
-            checkpoint appeared.
+        ValueError: if a checkpoint or best evaluation is unusable, or none appeared.
     """
     variables, path = whole_variables(task), directory.checkpoints_path
     if follow_seconds is None:
@@ -104,7 +101,6 @@ def weights_in_turn(
 
 
 def _check_best(best: Mapping[str, Any], directory: RunDirectory) -> None:
-    """Raises ValueError if the best evaluation is not among the run's metrics."""
     records = read_metrics(directory.path)
     tests = [record for record in records if record["split"] == SPLIT]
     if tests and not any(best.items() <= record.items() for record in tests):

@@ -20,10 +20,7 @@ def resumed_text(
     kinds: Sequence[DeviceKind],
     changes: Sequence[str] = (),
 ) -> str:
-    """Returns the lines for a run that resumes from step `start` on these devices.
-
-    `changes` are the changes of its params on which bytes depend.
-    """
+    """Returns the lines for a run that resumes from `start` with changes of params."""
     note = ", the last: raise --max_steps to train on" if start == max_steps else ""
     lines = [f"Resumed from step {start}{note}."]
     if start and not parts:
@@ -40,10 +37,7 @@ def resumed_text(
 
 
 def replaced_line(directory: RunDirectory, num_skipped: int) -> str:
-    """Returns the line for a run without a checkpoint, or "" if it replaces nothing.
-
-    `num_skipped` is the number of batches that the directory's earlier run skipped.
-    """
+    """Returns the line for a run without a checkpoint, or "" if it replaces nothing."""
     records, changes = read_metrics(directory.path), directory.read_changes()
     replaced = [
         f"the metrics of step {records[-1]['step']} and before" if records else "",

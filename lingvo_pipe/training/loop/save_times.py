@@ -43,13 +43,9 @@ class SaveTimes:
 class SaveRequest:
     """A request for a checkpoint, from another thread, which then restarts the process.
 
-    Args:
-        patience: seconds for which the run waits for the restart.
-
-    Attributes:
-        is_asked: whether there is a request.
-        is_saved: whether there is a checkpoint of all steps so far. It ends before the
-            run awaits the next batch, since a request may come meanwhile.
+    The run waits for the restart for up to `patience` seconds. `is_saved` is true
+    while there is a checkpoint of all steps so far. It ends before the run awaits the
+    next batch, since a request may come meanwhile.
     """
 
     def __init__(self, patience: float = 10.0) -> None:

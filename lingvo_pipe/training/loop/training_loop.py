@@ -38,30 +38,17 @@ def train(
 
     The run resumes from the newest intact checkpoint in `directory`, and ends in the
     same bytes as an uninterrupted run. Nothing is written until params, checkpoint and
-    batches prove to fit.
+    batches prove to fit. Returns the last evaluation's metrics, empty if a signal
+    stopped the run before it.
 
-    Args:
-        task: the task, just instantiated.
-        train_input: input with `TrainBatches(start_step)` and `params.batch_size`.
-        test_input: input with `EvalBatches()`.
-        directory: the run's directory.
-        params_text: all params of the run, to be written to `params.txt`.
-        log: callback for a line for the user. A progress bar may be shown meanwhile.
-        profile_step: step to profile, or None (see `StepProfiler`).
-        allowed_changes: paths of params that may have changed since the run was started
-            (see `check_changes`).
-        planned: the planner's prediction of a step, to compare with the profiled step.
-        restart_cause: why the process restarted itself, for the report, or "".
-        save_request: the request of another thread for a checkpoint, or None.
-        building: context in which the run's graphs are built.
-
-    Returns:
-        The last evaluation's metrics, empty if a signal stopped the run before it.
+    The task was just instantiated. `train_input` has `TrainBatches(start_step)`, and
+    `test_input` has `EvalBatches()`. `log` may be called while a progress bar is shown.
+    `allowed_changes` are for `check_changes`. `planned` is compared with the step
+    `profile_step`. Graphs are built in the context `building`.
 
     Raises:
-        ValueError: if the params have wrong values, the batches don't fit the model or
-            end too soon, the checkpoint is beyond max_steps or has another vocabulary,
-            or another process trains in the directory.
+        ValueError: if params, batches or checkpoint do not fit, or another process
+            trains in the directory.
         FloatingPointError: if numbers are not finite, or the loss has a spike, more
             often than the params allow. The last checkpoint stays.
     """

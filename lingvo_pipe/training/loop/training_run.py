@@ -108,7 +108,6 @@ class TrainingRun:
         )
 
     def _restore(self) -> tuple[int, bool]:
-        """Restores the newest checkpoint. Returns its step, and whether it exists."""
         with activity("reading the checkpoint"):
             start = self._checkpointer.restore()
         if start is None:
@@ -135,10 +134,7 @@ class TrainingRun:
             self._step.Trace(batch_spec)
 
     def start(self, params_text: str, changes: Sequence[str]) -> None:
-        """Writes the run's first files, and logs how the run starts.
-
-        `changes` are the accepted changes of params since the run was first started.
-        """
+        """Writes the run's first files, with `changes`, and logs how it starts."""
         directory, skipped = self._directory, self._failures.skipped_batches
         if self._is_resumed:
             start_line = run_lines.resumed_text(
@@ -182,11 +178,7 @@ class TrainingRun:
         profile_step: int | None,
         planned: PlannedStep | None,
     ) -> dict[str, float]:
-        """Trains from the start, or from the last roll-back, until the run stops.
-
-        Raises:
-            LossSpikeError: if the run must roll back.
-        """
+        """Trains from the start, or from the last roll-back, until the run stops."""
         directory, log = self._directory, self._log
         self._record.rewind(self._start)
         with (
@@ -244,10 +236,7 @@ class TrainingRun:
         return metrics
 
     def _end(self, segment: Segment, last: int) -> dict[str, float]:
-        """Ends a segment after the step `last`. Returns the last evaluation's metrics.
-
-        After a signal, time is short, and there is no evaluation.
-        """
+        """Ends a segment after step `last`. After a signal, there is no evaluation."""
         evaluations = segment.evaluations
         if evaluations.best.is_over:
             self._log(f"Stopped after step {last}: {evaluations.best.reason}")
@@ -271,7 +260,6 @@ class TrainingRun:
         return metrics
 
     def _evaluate(self, step: int, evaluations: RunEvaluations) -> dict[str, float]:
-        """Evaluates while no steps run, and records the metrics at once."""
         self._activity = f"a batch of the evaluation after step {step}"
         metrics = evaluations.evaluate(step)
         evaluations.metrics_log.sync()

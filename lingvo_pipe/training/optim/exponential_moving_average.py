@@ -46,11 +46,7 @@ def average_name(path: str) -> str:
 def make_averages(
     p: Params, trained: Mapping[str, tf.Variable], every: Mapping[str, tf.Variable]
 ) -> "ExponentialMovingAverage | None":
-    """Creates the moving averages of a model's variables.
-
-    Returns None if `ema_decay` is 0. For the arguments and errors see
-    `averaged_variables`.
-    """
+    """Creates the averages of `averaged_variables`, or None if `ema_decay` is 0."""
     averaged = averaged_variables(p, trained, every)
     if not p.ema_decay:
         return None
@@ -62,11 +58,8 @@ def averaged_variables(
 ) -> dict[str, tf.Variable]:
     """Returns the variables that have moving averages, by path.
 
-    `trained` has the trained variables by path, and `every` has all variables.
-
     Raises:
-        ValueError: if the decay is not in [0, 1), or some variables are not trained and
-            ema_decay_moving_vars is None.
+        ValueError: if the decay is wrong, or ema_decay_moving_vars is needed but None.
     """
     check_params(p, _RULES, "task.train")
     if not p.ema_decay:

@@ -39,8 +39,6 @@ def without_frozen(
 ) -> dict[str, tf.Variable]:
     """Returns the variables, by path, that the params `p` do not freeze.
 
-    `variables` has all trainable variables by path.
-
     Raises:
         ValueError: if a pattern matches no path, or no variable is left to train.
     """
@@ -64,8 +62,8 @@ def paths_with(
 ) -> list[str]:
     """Returns the paths in which a regular expression has a match.
 
-    `pattern` is the expression, and `param` is the path of the param that holds it. If
-    `at_start`, a match counts only at the start of a path.
+    `param` is the path of the param that holds the pattern. If `at_start`, a match
+    counts only at the start of a path.
 
     Raises:
         ValueError: if the expression is invalid, or matches no path.

@@ -138,7 +138,6 @@ def _classes(module: ModuleType, base: type) -> dict[str, type]:
 def _make(
     classes: Mapping[str, type], p: Any, fixed_arguments: dict[str, Any], path: str
 ) -> Any:
-    """Makes the optimizer or schedule that `p` names, and any schedule inside `p`."""
     if not isinstance(p, Params):
         kind = "Optimizer" if path.endswith("optimizer") else "Schedule"
         raise UserValueError(path=path, expected=f"{kind}Params(name, ...)", got=p)

@@ -93,7 +93,6 @@ class Learner:
     global norm is summed on the CPU.
 
     Args:
-        p: params of `define_learner_params`.
         variables: variables to train, by path, in the order of the model.
         all_paths: paths of all trained variables of the model, if other learners train
             some of them.
@@ -137,7 +136,6 @@ class Learner:
             ) from error
 
     def _check_accumulation(self) -> None:
-        """Raises ValueError if gradients are clipped before Keras accumulates them."""
         steps = self._optimizer.gradient_accumulation_steps
         for name in _CLIPPINGS:
             if steps and self._params.Get(name):

@@ -45,8 +45,7 @@ class _LearningRateSchedule(keras.optimizers.schedules.LearningRateSchedule):
 class LinearWarmup(_LearningRateSchedule):
     """initial_learning_rate·step / warmup_steps, followed by another schedule.
 
-    The rate rises from 0 to initial_learning_rate in warmup_steps steps. The other
-    schedule also counts the steps of the warm-up.
+    The other schedule also counts the steps of the warm-up.
     """
 
     warmup_steps: float

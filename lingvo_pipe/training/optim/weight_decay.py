@@ -61,13 +61,12 @@ def l2_weights(
 ) -> dict[str, float]:
     """Returns λ of each trained variable that has weight decay, by path.
 
-    `paths` has the paths of all trained variables. `without` has the paths of variables
-    that, as their layers declare, do not decay.
+    `paths` has the paths of all trained variables. Those in `without` do not decay, as
+    their layers declare.
 
     Raises:
-        ValueError: if the weight or a scale is not a number of at least 0, an
-            expression matches no path, or scales are given without a weight, or for
-            variables that do not decay.
+        ValueError: if a param is invalid, an expression matches no path, or scales are
+            given for variables that do not decay.
     """
     check_params(p, _RULES, "task.train")
     weight, scales = p.l2_regularizer_weight, p.l2_regularizer_scales

@@ -31,9 +31,8 @@ _NUMBER_COLUMNS = range(_HEADER.index("MACs"), len(_HEADER))
 def describe(task_params: InstantiableParams, input_generator: Any) -> str:
     """Returns a text about a task's pipeline, without allocating its variables.
 
-    The text has a table of each layer's stage, class, output shapes, multiply-adds (of
-    cells), parameters and variables. It ends with totals of each stage, the balance of
-    the stages, and the predicted bubble.
+    The text has a table of the layers, totals of each stage, the balance of the stages,
+    and the predicted bubble.
     """
     with tf.Graph().as_default():
         with activity("building the model"):
@@ -114,7 +113,6 @@ def _balance(stages: Sequence[float]) -> float:
 
 
 def _predicted(task: BaseTask, batch: Any) -> tuple[PredictedBubble | None, str]:
-    """Returns the predicted bubble, or None if unknown, and a line of text about it."""
     p = task.pipeline.params
     try:
         predicted = predict_bubble(task, batch)

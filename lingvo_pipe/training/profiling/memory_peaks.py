@@ -42,10 +42,7 @@ class MemoryWatch:
 
 
 def _local_devices(devices: Sequence[str]) -> dict[str, list[int]]:
-    """Groups this process's devices by the memory that they use.
-
-    Returns the indices in `devices`, by the name of the memory, such as `CPU:0`.
-    """
+    """Returns the indices of this process's devices by the memory that they share."""
     indices_by_name: dict[str, list[int]] = {}
     for i, full in enumerate(devices):
         name = device_name(full)

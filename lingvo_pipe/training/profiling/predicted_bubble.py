@@ -124,11 +124,7 @@ def uneven_stages(task: BaseTask, predicted: PredictedBubble) -> str:
 
 
 def _bubble_fraction(shard: Timeline, spec: PipelineSpec, prologue: float) -> float:
-    """Returns the fraction of the devices' time in a step that is idle.
-
-    `shard` is the timeline of one batch shard. Its times, and `prologue`, the time of
-    the prologue in a step, are in flops.
-    """
+    """Returns the idle fraction of the devices' time in a step. Times are in flops."""
     num_columns = len(shard.columns)
     num_devices = num_columns * len(spec.layout.replicas)
     idle = spec.layout.num_batch_shards * sum(

@@ -68,9 +68,8 @@ class StepProfiler:
     def after_step(self, step: int, trained: TrainStep | SeveralSteps) -> None:
         """Records the times of a finished call, whose last step is `step`.
 
-        The first call of the run is not recorded. If this is the call to profile,
-        compares it with a prediction from the calls before it, and writes the profile.
-        Later calls are not recorded.
+        The first call is not recorded, nor are calls after the one to profile. That one
+        is compared with a prediction from the calls before it.
         """
         self._num_calls += 1
         if self._is_done:

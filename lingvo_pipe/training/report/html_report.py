@@ -1,7 +1,6 @@
 """One page about a run: `LOGDIR/report.html`, for any browser, without a network.
 
-It shows metrics, images of the last evaluation, translations, profiles, checkpoints,
-params and versions. The template, `report.html.jinja`, escapes all texts.
+The template, `report.html.jinja`, escapes all texts.
 """
 
 import base64

@@ -31,16 +31,13 @@ _PACKAGES = ("tensorflow", "keras", "numpy")
 
 
 class Scores(NamedTuple):
-    """The scores of a split's translations, with an image and sample sentences.
-
-    A sample is [source, reference, hypothesis].
-    """
+    """The scores of a split's translations, with an image and sample sentences."""
 
     path: Path
     split: str
     document: dict[str, Any]
     png: bytes | None
-    samples: list[list[str]]
+    samples: list[list[str]]  # Each is [source, reference, hypothesis].
 
 
 def read_series(directory: RunDirectory) -> dict[str, list[Series]]:
@@ -148,7 +145,6 @@ def software_versions() -> dict[str, str]:
 
 
 def _png(path: Path, value: Any) -> bytes:
-    """Returns the PNG in an image event, which has a width, a height and a PNG."""
     try:
         _, _, png = tf.make_ndarray(value.tensor)
         if not isinstance(png, bytes):

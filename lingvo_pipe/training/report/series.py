@@ -78,10 +78,7 @@ class Series:
 def series_by_metric(
     records: Iterable[Mapping[str, Any]], origin: str = ""
 ) -> dict[str, list[Series]]:
-    """Returns each metric's series, one per split, by the metric's name.
-
-    `origin`, if given, is added to the names of splits.
-    """
+    """Returns each metric's series, one per split. Adds `origin` to splits' names."""
     splits_by_metric: dict[str, dict[str, dict[int, float]]] = {}
     for record in records:
         split = f"{record['split']}, {origin}" if origin else record["split"]

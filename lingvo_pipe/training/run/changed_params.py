@@ -98,7 +98,6 @@ def check_use(trained: str, now: str, allowed: Sequence[str]) -> None:
 
     Another model may have the same variables, and give wrong results. Params of
     training and of data may differ, and so may the params that `check_changes` accepts.
-    `trained` and `now` are all params as text.
 
     Raises:
         ValueError: if any other params differ.
@@ -116,13 +115,9 @@ def check_use(trained: str, now: str, allowed: Sequence[str]) -> None:
 def unused_input(trained: str, registered: Params, now: Params) -> str:
     """Returns a line about params of a run's input that a use of it replaces, or "".
 
-    Params that the model's class itself sets otherwise for another data set, such as
-    the split, are not in the line.
-
-    Args:
-        trained: all params of the run, as text.
-        registered: the params of the training input, by the model's class.
-        now: the params of the input in use.
+    `trained` are all params of the run as text, and `registered` the params of the
+    training input by the model's class. Params that the class sets otherwise for
+    another data set, such as the split, are not in the line.
     """
     by_class, in_use = map(_input_entries, (registered, now))
     lines = [
@@ -179,7 +174,6 @@ def _check(
 
 
 def _shards_hint(old: Mapping[str, Entry], new: Mapping[str, Entry]) -> str:
-    """Returns what keeps the number of batch shards."""
     shards, replicas = (_count(old.get(path)) for path in (_SHARDS, _REPLICAS))
     advice = f"Keep {_REPLICAS} at {replicas}."
     if shards % _count(new.get(_REPLICAS)) == 0:
@@ -201,7 +195,6 @@ def _shown(entry: Entry | None) -> str:
 
 
 def _names(changed: Sequence[str]) -> list[str]:
-    """Returns the paths of changed params, or of their groups if there are many."""
     if len(changed) <= _MAX_NAMED:
         return list(changed)
     parents = (

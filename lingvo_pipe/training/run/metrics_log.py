@@ -186,10 +186,7 @@ def check_names(names: Iterable[str]) -> None:
 
 @contextlib.contextmanager
 def shared_log(directory: Path) -> Iterator[MetricsLog]:
-    """Opens a log that several processes write, and creates it if missing.
-
-    Waits until no other process has the log open.
-    """
+    """Opens a log, created if missing, once no other process has it open."""
     directory.mkdir(exist_ok=True)
     with regular_file.open_file(directory / LOCK_NAME, "a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -22,11 +22,10 @@ _NUM_FIRST_LINES, _LINE_GAP = 20, 0.02
 class Progress(AbstractContextManager["Progress"]):
     """A display of step, speed, utilization, loss and time left, as a bar or lines.
 
-    Training goes from `start_step` to `num_steps`, with `batch_size` examples in a
-    step. The speed is measured since the previous report, and the mean speed since the
-    start. The time left follows from the speed over the last few reports. `clock`
-    returns seconds. A terminal shows a bar. A file gets a line for each of the first
-    reports, and for few later ones. The default `stream` is standard error.
+    The speed is measured since the previous report, and the mean speed since the
+    start. The time left follows from the speed over the last few reports. A terminal
+    shows a bar. A file gets a line for each of the first reports, and for few later
+    ones. The default `stream` is standard error.
     """
 
     def __init__(
@@ -90,11 +89,7 @@ class Progress(AbstractContextManager["Progress"]):
         return f"{self._step - first:,} steps in {_duration(self._time - start)}"
 
     def _is_line_due(self, now: float) -> bool:
-        """Returns whether to print a line for this report, if the stream is a file.
-
-        The first reports and the last step always get a line. Another report gets one
-        if enough time has passed since the line before. Counts the line.
-        """
+        """Returns whether this report gets a line in a file, and counts the line."""
         is_last = self._step >= self._num_steps
         gap = (now - self._start[1]) * _LINE_GAP
         if self._num_lines >= _NUM_FIRST_LINES and now - self._line_time < gap:

@@ -85,7 +85,6 @@ def class_names_warning(train_input: Any, test_input: Any) -> str:
 
 
 def _first_moved(before: list[str], now: list[str]) -> tuple[int, str, str] | None:
-    """Returns the first label with two names, and both names, or None."""
     pairs = enumerate(zip(before, now, strict=False))
     moved = ((label, old, new) for label, (old, new) in pairs if old != new)
     return next(moved, None)

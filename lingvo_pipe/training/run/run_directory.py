@@ -57,8 +57,7 @@ class RunDirectory:
     unless `allow_foreign`. If `writes` is False, the directory need not be writable.
 
     Raises:
-        ValueError: if the directory cannot be written or created, is another model's,
-            has links or files that are refused, or characters of patterns in its path.
+        ValueError: if the directory cannot be used, or is another model's.
     """
 
     def __init__(
@@ -213,7 +212,6 @@ class RunDirectory:
                 raise regular_file.damaged(folder, "a folder", Words("a file"))
 
     def _check_writable(self) -> None:
-        """Raises ValueError unless the directory or its nearest parent is writable."""
         existing = self.path
         while not os.path.lexists(existing):
             existing = existing.parent

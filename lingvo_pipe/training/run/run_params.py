@@ -62,13 +62,10 @@ def _is_plain(entry: Entry) -> bool:
 
 
 def _read_word(text: str, is_in_dict: bool) -> str:
-    """Returns a value, or one item of a list, tuple or dict, without its quotes.
+    """Returns a word without quotes, or raises ValueError if it may cause an import.
 
     A text with `/` or `(` may name a class and its module, unless it is quoted. A dict
     may hold the fields of a dataclass, where a class's name may be quoted too.
-
-    Raises:
-        ValueError: if reading the text might import a module.
     """
     is_quoted = RAW_QUOTED.fullmatch(text)
     word = str(read_plain(text.replace("\n", "\\n"))) if is_quoted else text

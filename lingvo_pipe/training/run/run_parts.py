@@ -54,10 +54,7 @@ class RunPart:
         self._is_built = True
 
     def write(self, path: Path) -> None:
-        """Writes this part, if it has steps, after the earlier parts in the file.
-
-        An earlier part is cut off where this part begins.
-        """
+        """Writes this part if it has steps. Cuts off earlier parts where it begins."""
         if self.last_step <= self.after_step:
             return
         self.seconds, self.end = time.monotonic() - self._start, time.time()
@@ -138,11 +135,7 @@ def read_parts(path: Path) -> list[RunPart]:
 
 
 def kinds_note(parts: Sequence[RunPart], step: int, now: Sequence[DeviceKind]) -> str:
-    """Returns a line if a run resumes after `step` on other kinds of devices.
-
-    `now` has the kinds of devices on which the run resumes. Returns "" if the earlier
-    part used the same kinds, or is too old to tell.
-    """
+    """Returns a line if a run resumes on other kinds of devices, as far as known."""
     before = [part.device_kinds for part in parts if part.after_step < step][-1:]
     texts = kind_differences(before[0], now) if before and before[0] else []
     if not texts:

@@ -56,10 +56,7 @@ class LossSpikeError(UserNumberError):
 
 
 class LossSpikes:
-    """A detector of losses far above earlier ones, which are logged in `records`.
-
-    `p` has the params of `task.train`.
-    """
+    """A detector of losses far above earlier ones, which are logged in `records`."""
 
     def __init__(self, p: Params, records: Iterable[Mapping[str, Any]]):
         self._factor, self._interval = p.loss_spike_factor, p.report_interval_steps

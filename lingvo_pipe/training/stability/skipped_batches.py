@@ -79,10 +79,7 @@ class SkippedBatches:
     def batches(
         self, read_from: Callable[[int], Iterable[_Batch]], step: int
     ) -> Iterator[_Batch]:
-        """Yields the batches after `step` that are not skipped.
-
-        `read_from` returns all batches from an index on.
-        """
+        """Yields the batches after `step` that are not skipped."""
         for end in sorted({s for s, _ in self.entries if s > step}):
             yield from itertools.islice(read_from(self.position(step)), end - step)
             step = end

@@ -3,8 +3,6 @@
 Each stage updates its own weights as soon as its gradients are complete, and starts the
 next step (see `pipeline/schedules/several_steps`). The results have the same bytes as
 single steps.
-
-Shapes: N steps.
 """
 
 from collections.abc import Iterator, Sequence
@@ -64,9 +62,8 @@ class SeveralSteps(TrainState):
         Raises:
             tf.errors.OpError: if an operation fails. The error names the layer.
             FloatingPointError: if a loss or gradient is not finite. The metrics of
-                earlier steps are yielded before. The error names the layer if that can
-                still be found. Some stages have run later steps by then, so the caller
-                must restore the state.
+                earlier steps are yielded before. Some stages have run later steps, so
+                the caller must restore the state.
         """
         self._num_steps = len(input_batches)
         with tf.device("/CPU:0"):
@@ -91,7 +88,6 @@ class SeveralSteps(TrainState):
         return self._steps.schedule(self._num_steps)
 
     def _concrete(self, batch_spec: NestedMap) -> Any:
-        """Returns the concrete function for any number of batches with this spec."""
         batches = tf.nest.map_structure(
             lambda x: tf.TensorSpec([None, *x.shape], x.dtype), batch_spec
         )

@@ -28,17 +28,12 @@ from lingvo_pipe.training.task.base_task import BaseTask
 class TrainState:
     """Weights, the optimizer's state, moving averages, and the number of steps.
 
-    With `learner_by_stage`, each stage updates its own weights.
-
     Moving averages, and slots of some optimizers, start as copies of the weights.
 
     Attributes:
-        task: task that is trained.
         trained: variables that learners update, by path.
         learners: learners by stage, one for each stage that has variables to train, or
             a single learner of all stages, under 0.
-        averages: moving averages of the weights, or None.
-        global_step: number of steps trained.
     """
 
     def __init__(self, task: BaseTask, learner_by_stage: bool = False):
@@ -71,10 +66,7 @@ class TrainState:
         return tf.nest.map_structure(self.averages.Value, self.task.vars)
 
     def Times(self) -> list[np.ndarray]:
-        """Returns the times of operations in the last call, `[N, 3]` per device.
-
-        The times are when an operation began to wait, started and ended.
-        """
+        """Returns `[N, 3]` per device: when operations waited, started and ended."""
         return [times.numpy() for times in self._times]
 
     def gradients_by_path(self, variables: Any, gradients: Any) -> dict[str, tf.Tensor]:
@@ -109,15 +101,11 @@ class TrainState:
         )
 
     def _diagnose(self, n: int, batch: NestedMap) -> None:
-        """Reruns a step layer by layer, and raises the error of a layer that fails."""
         with ForwardContext(step=self.global_step.read_value() + n):
             self.task.Diagnose(self.task.Values(), batch)
 
     def State(self) -> dict[str, tf.Variable]:
-        """Returns all variables that checkpoints must hold, by name.
-
-        Pieces of variables of sliced layers are joined.
-        """
+        """Returns all variables for checkpoints, by name, with pieces joined."""
         state = {
             "global_step": self.global_step,
             **self.task.VariablePaths(),
@@ -130,7 +118,6 @@ class TrainState:
 def _learners_by_stage(
     task: BaseTask, trained: dict[str, tf.Variable]
 ) -> dict[int, Learner]:
-    """Creates a learner on the device of each stage that has variables to train."""
     pipeline, p, learners = task.pipeline, task.params.train, {}
     undecayed = unregularized_paths(task)
     stages = by_stage(pipeline.cells, pipeline.boundaries)

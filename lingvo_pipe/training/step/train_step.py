@@ -25,8 +25,7 @@ def with_own_metrics(
     """Returns a task's metrics, learning rate and gradient norm, on this host.
 
     Raises:
-        ValueError: if the task has metrics of the same names, or of names that cannot
-            be logged.
+        ValueError: if a metric has one of these names, or one that cannot be logged.
     """
     check_names(metrics)
     step_metrics = {LEARNING_RATE: (rate, weight), GRADIENT_NORM: (norm, weight)}
@@ -58,11 +57,9 @@ class TrainStep(TrainState):
         return map(self, input_batches)
 
     def __call__(self, input_batch: NestedMap) -> NestedMap:
-        """Trains on a batch.
+        """Trains on a batch, and returns metrics as NestedMap(name=(mean, weight)).
 
-        Returns:
-            NestedMap(name=(mean, weight)) of the task's metrics, `learning_rate`, and
-            `gradient_norm`, the norm of all gradients before weight decay and clipping.
+        `gradient_norm` is the norm of all gradients before weight decay and clipping.
 
         Raises:
             tf.errors.OpError: if an operation fails. The error names the layer.

@@ -1,7 +1,4 @@
-"""BaseTask: a model's pipeline, inputs, loss and training.
-
-Shapes: B examples in a batch.
-"""
+"""BaseTask: a model's pipeline, inputs, loss and training. B: examples in a batch."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -51,11 +48,8 @@ class BaseTask(BaseLayer):
     ) -> InstantiableParams:
         """Returns params of the head of a block of cells that has a local loss.
 
-        Args:
-            p: the task's params.
-            num_cells: number of cells before the head.
-            passed_on: specs of the head's inputs, the outputs of the cell before it.
-            predictions: specs of the model's outputs, which are also the head's.
+        There are `num_cells` cells before the head. `passed_on` are specs of the last
+        one's outputs, and `predictions` of the head's outputs, which the model has too.
 
         Raises:
             ValueError: if the task defines no head, as in this base class.
@@ -71,10 +65,7 @@ class BaseTask(BaseLayer):
 
     @classmethod
     def CheckInput(cls, p: InstantiableParams, input_generator: Any) -> None:
-        """Raises ValueError if an input does not fit a task with the params `p`.
-
-        By default, any input fits. Sub-classes may override this.
-        """
+        """Raises ValueError if an input does not fit `p`. By default, any fits."""
 
     def PipelineInputs(self, input_batch: NestedMap) -> Sequence[Any]:
         """Returns the first layer's positional inputs from a batch."""

@@ -23,8 +23,7 @@ def checked_batches(data: Any, method: str) -> tf.data.Dataset:
 
     Raises:
         TypeError: unless the method returns a data set of NestedMaps.
-        ValueError: if the data set is empty, an evaluation's never ends, or a batch is
-            too large.
+        ValueError: if it is empty, a batch is too large, or an evaluation never ends.
     """
     _check_size(data)
     path = f"{type(data).__name__}.{method}"
@@ -58,10 +57,7 @@ def checked_batches(data: Any, method: str) -> tf.data.Dataset:
 
 
 def check_weights(batch: NestedMap, may_be_infinite: bool = False) -> None:
-    """Raises ValueError if an example's weight is negative or NaN.
-
-    An infinite weight is an error too, unless `may_be_infinite`.
-    """
+    """Raises ValueError for weights that are negative, NaN or, by default, infinite."""
     weights = batch.get("weight")
     if not isinstance(weights, tf.Tensor) or not weights.dtype.is_floating:
         return
@@ -99,7 +95,6 @@ def same_data_warning(registered: Sequence[str], used: Sequence[str]) -> str:
 
 
 def _differing(*texts: str) -> set[str]:
-    """Returns the paths of params that differ between two texts."""
     one, two = map(entries_by_path, texts)
     return {path for path in {*one, *two} if one.get(path) != two.get(path)}
 

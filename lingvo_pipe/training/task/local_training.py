@@ -1,8 +1,6 @@
 """Local losses: a head and a loss for each block of a task's cells.
 
-    task = with_local_losses(model.Task(), input_generator).Instantiate()
-
-Laskin et al. 2020 (arXiv 2012.03837): truncated layer-wise backpropagation.
+task = with_local_losses(model.Task(), input_generator).Instantiate()
 """
 
 from collections.abc import Mapping, Sequence
@@ -95,7 +93,6 @@ def _sized(
 
 
 def _num_channels(specs: Any) -> int:
-    """Returns the size of the first output's last dimension, or 0 if unknown."""
     first = specs[0] if isinstance(specs, Sequence) else specs
     if isinstance(first, Mapping) or first is None or not first.shape.rank:
         return 0

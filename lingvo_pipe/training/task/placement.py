@@ -34,8 +34,7 @@ def place_stages(
     replicas, the param `num_batch_shards` is set too.
 
     Raises:
-        ValueError: if a param is invalid, the params and the flag contradict each
-            other, or neither gives the number of stages.
+        ValueError: if the params and the flag do not fit together.
     """
     pipelining_rules.check_each_param(pipeline, _PATH)
     if pipeline.num_replicas > 1:  # The bytes of results depend on the shards.
@@ -114,11 +113,6 @@ def _set_splits(
 
 
 def _num_cells(pipeline: InstantiableParams) -> int:
-    """Returns the number of cells after slicing.
-
-    Raises:
-        ValueError: if the slices are still to be chosen, but `splits` is not 'auto'.
-    """
     if is_auto(pipeline.slices) and not is_auto(pipeline.splits):
         raise UserValueError(
             path=f"{_PATH}.splits",

@@ -90,13 +90,8 @@ class GeneratingTask(Protocol):
     ) -> list[Any]:
         """Returns the states in which `ContinueTexts` begins, for each group of rows.
 
-        Args:
-            theta: values in the structure of the task's `vars`.
-            num_rows: B.
-            num_tokens: T.
-            num_groups: the number of groups; if None, one for each device.
-            on_stages: whether the graph names the stages' devices. False is for an
-                exported model.
+        B is `num_rows`, and T is `num_tokens`. If `num_groups` is None, there is one
+        group for each device. `theta` and `on_stages` are as in `DecodingTask`.
         """
 
     def ContinueTexts(
@@ -113,16 +108,8 @@ class GeneratingTask(Protocol):
 
         A prompt is read before that, but for its last token. A text depends on its
         prompt, its number and the settings, and on no other row. A row may begin
-        another text, at place 0, whatever its states are.
-
-        Args:
-            theta: values in the structure of the task's `vars`.
-            rows: the texts.
-            states: from `TextStates`, or from the call before.
-            sampling: how tokens are drawn.
-            eos_id: end token.
-            num_steps: most tokens that are read after that in each row.
-            on_stages: as for `TextStates`.
+        another text, at place 0, whatever its states are. `states` are from
+        `TextStates`, or from the call before.
         """
 
 

@@ -1,7 +1,4 @@
-"""Initial values of a new run's weights from other runs or files.
-
-`init_names` matches variables by path, and `init_rules` by rules, as Lingvo does.
-"""
+"""Initial values from other runs or files (see `init_names` and `init_rules`)."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -78,8 +75,7 @@ def init_from_checkpoint(
     "" if the params `p` name no source.
 
     Raises:
-        ValueError: if rules are wrong, or a source is missing or damaged, or lacks a
-            variable. In this case no variable is changed.
+        ValueError: if rules are wrong, or a source is unusable. Nothing changes then.
     """
     here = {path: describe(v.dtype, v.shape) for path, v in variables.items()}
     rules = _resolve(p, list(variables))
@@ -147,7 +143,6 @@ def _match(
     variables: Mapping[str, tf.Variable],
     here: Mapping[str, str],
 ) -> Match:
-    """Returns the match of a source. Raises ValueError if a name lacks a value."""
     names, stored = rules.names, source.stored
     wrong = [
         path

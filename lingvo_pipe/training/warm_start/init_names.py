@@ -90,10 +90,8 @@ def match(
 ) -> Match:
     """Returns which variables take which values from one source.
 
-    Args:
-        rules: rules whose names all fit.
-        variables: dtype and shape of all variables of the model, by path.
-        stored: dtype and shape of the source's tensors, by name.
+    All names in `rules` fit. `variables` and `stored` have the dtypes and shapes of
+    the model's variables, by path, and of the source's tensors, by name.
 
     Raises:
         ValueError: if two variables that match by path take the same value.

@@ -38,8 +38,7 @@ def resolve_rules(rules: Any, paths: Sequence[str]) -> list[InitRules]:
     """Applies rules to a model's variables, whose paths are `paths`.
 
     Raises:
-        ValueError: if rules have another form, an expression matches no variable, a
-            format does not fit its expression, or a variable takes several values.
+        ValueError: if rules are malformed, match nothing, or match a variable twice.
     """
     if not isinstance(rules, dict):
         raise _malformed(rules)

@@ -47,8 +47,7 @@ def open_source(source: str, param: str, log: Callable[[str], None]) -> InitSour
     """Opens a source, given as a path. `log` gets a line about damaged checkpoints.
 
     Raises:
-        ValueError: if it does not exist, is damaged, or is of another kind. The error
-            names `param`.
+        ValueError: if it is missing, damaged or no source. The error names `param`.
     """
     check_local(param, source)
     path = Path(source).expanduser()

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
+from lingvo_pipe.pipeline.memory.call_bytes import CallBytes
+from lingvo_pipe.pipeline.memory.stage_memory import StageMemory
 from lingvo_pipe.pipeline.schedules import building_block
 from lingvo_pipe.pipeline.schedules.building_block import v_half, v_min
 from lingvo_pipe.pipeline.schedules.by_rule import one_f_one_b
@@ -15,6 +17,7 @@ from lingvo_pipe.pipeline.simulation.simulate import simulate
 from tests.pipeline.schedules.event_simulation import bubble
 from tests.pipeline.schedules.stash_sizes import peak_stashed
 from tests.pipeline.simulation.random_schedules import random_costs
+from tests.support.cases import exhaustive
 
 UNIT_COSTS = dict.fromkeys(Kind, 1)
 Make = Callable[[int, int], Schedule]
@@ -162,3 +165,19 @@ def test_the_blocks_keep_within_the_memory(
         peaks = [_stashed(slots) for slots in blocks[-1]]
         assert len(peaks) == num_devices
         assert max(peaks) == 2 * limit(num_devices), num_devices
+
+
+@pytest.mark.parametrize("num_devices", [12, exhaustive(100)])
+@pytest.mark.parametrize(("make", "part"), [(v_half, 2), (v_min, 3)])
+def test_half_and_a_third_of_the_activations_are_held(
+    make: Make, part: int, num_devices: int
+) -> None:
+    """1F1B holds those of K stages."""
+    cell = CallBytes(0, 0, 100, 100, False, [], [])
+    memory = StageMemory([cell] * 2 * num_devices, {}, allocator_loss=0.0)
+    ends = range(1, 2 * num_devices + 1)
+    of_1f1b = memory.of_devices(one_f_one_b(num_devices, num_devices), ends[1::2])
+    peaks = memory.of_devices(make(num_devices, num_devices + 1), ends)
+    assert max(peaks) == max(of_1f1b) * (num_devices // part + 1) / num_devices
+    if num_devices == 100:
+        assert max(peaks) == pytest.approx(max(of_1f1b) / part, rel=0.021)

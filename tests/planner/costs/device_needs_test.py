@@ -13,10 +13,10 @@ import pytest
 from lingvo_pipe.pipeline.execution.pipeline_spec import owners_round_robin
 from lingvo_pipe.pipeline.memory.stage_memory import OperationBytes
 from lingvo_pipe.pipeline.schedules.by_name import make_schedule
-from lingvo_pipe.pipeline.schedules.schedule import Schedule
+from lingvo_pipe.pipeline.schedules.schedule import Kind, Op, Schedule
 from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts
 from lingvo_pipe.pipeline.simulation.simulate import simulate
-from lingvo_pipe.pipeline.simulation.timeline import Timeline
+from lingvo_pipe.pipeline.simulation.timeline import TimedOp, Timeline
 from lingvo_pipe.planner.costs import device_needs
 from lingvo_pipe.planner.costs.device_needs import (
     DeviceNeeds,
@@ -252,3 +252,10 @@ def test_a_joint_peak_is_the_most_at_any_time(schedule_name: str, seed: int) -> 
     found = joint_peak(devices, timeline)
     assert found == max(sum(at(t, devices, timeline)) for t in [-1.0, *middles])
     assert found <= sum(max(x.during for x in own) for own in devices)
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_memory_is_freed_before_another_device_takes_it(order: tuple[int, int]) -> None:
+    columns = [(TimedOp(Op(Kind.FORWARD, 0, i), i, i, i + 1),) for i in order]
+    devices = [[OperationBytes(0, 0), OperationBytes(5, 0)]] * 2
+    assert joint_peak(devices, Timeline(tuple(columns))) == 5

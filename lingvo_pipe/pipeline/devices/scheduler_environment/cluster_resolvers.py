@@ -48,8 +48,7 @@ def from_slurm() -> SchedulersCluster:
     """Returns the cluster of this Slurm step. Task 0 is the trainer.
 
     Raises:
-        ValueError: if this is no task of srun, or if srun does not give each node a
-            block of consecutive tasks.
+        ValueError: if this is no task of srun, or nodes have no blocks of tasks.
     """
     try:
         num_tasks = int(os.environ["SLURM_STEP_NUM_TASKS"])
@@ -116,7 +115,6 @@ def from_kubernetes(labels: str) -> SchedulersCluster:
 
 
 def _running_pods(labels: str) -> dict[str, str]:
-    """Waits until all pods with these labels run. Returns {name: address}, in order."""
     namespace = _Namespace()
     deadline = time.monotonic() + _PODS_SECONDS
     while True:
@@ -166,7 +164,6 @@ class _Namespace:
         self._api = client.CoreV1Api()
 
     def pods(self, labels: str) -> list[Any]:
-        """Returns the pods with these labels, sorted by the numbers in their names."""
         try:
             answer = self._api.list_namespaced_pod(
                 self._name, label_selector=labels, _request_timeout=_ANSWER_SECONDS

@@ -64,8 +64,6 @@ def find_membership(
 ) -> Membership:
     """Returns the membership that follows from --cluster, --job and --task.
 
-    `flag` is the value of --cluster.
-
     Raises:
         ConnectionError: if the scheduler does not answer.
         ValueError: if the flags or the scheduler's cluster are not valid.
@@ -105,8 +103,7 @@ def membership(
 ) -> Membership:
     """Returns the membership that follows from a scheduler and the flags.
 
-    `found` is the scheduler's cluster. `job` and `task` are the values of --job and
-    --task. An evaluator is not part of the cluster, as elsewhere in TensorFlow.
+    An evaluator is not part of the cluster, as elsewhere in TensorFlow.
 
     Raises:
         ValueError: if the cluster is not valid, or contradicts the flags.
