@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
-
-from tests.support.errors import fails
-from tools.benchmarks.interleaved_steps import InterleavedSteps, check_turns
+from tools.benchmarks.interleaved_steps import InterleavedSteps
 
 TURN, INTERVAL = 10, 9
 
@@ -42,25 +38,6 @@ class Numbers:
         for number in range(100):
             self._clock.now += 1.0
             yield number
-
-
-@pytest.mark.parametrize("turns", [2, 3, 4, 5])
-@pytest.mark.parametrize("num_steps", range(5, 14))
-def test_turns_that_have_no_table_are_refused(turns: int, num_steps: int) -> None:
-    clock = Clock()
-
-    def bare(batch: int) -> None:
-        clock.now += 4.0
-
-    steps = InterleavedSteps(Numbers(clock), bare, num_steps, clock)
-    list(itertools.islice(steps.TrainBatches(), turns * num_steps))
-    try:
-        steps.table(INTERVAL)
-    except (ValueError, ZeroDivisionError):
-        with fails(path="--blocks and --steps", got=(turns, num_steps)):
-            check_turns(turns, num_steps, INTERVAL)
-    else:
-        check_turns(turns, num_steps, INTERVAL)
 
 
 def test_the_trainers_steps_and_the_bare_ones() -> None:

@@ -10,7 +10,6 @@ from lingvo_pipe.pipeline.schedules.by_rule import gpipe, one_f_one_b, zero_bubb
 from lingvo_pipe.pipeline.schedules.schedule import Schedule
 from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts
 from lingvo_pipe.pipeline.simulation.simulate import simulate
-from tests.support.errors import fails
 from tools.benchmarks.lingvo_pipe_worker import prediction_errors
 
 SCHEDULES = [gpipe(2, 4), one_f_one_b(2, 4), zero_bubble(2, 4)]
@@ -41,18 +40,3 @@ def test_only_the_last_five_steps_count() -> None:
     *_, before, last = _errors(gpipe(2, 4), [1.0] * 3 + [2.0] * 4)
     assert before == pytest.approx(0.5)
     assert last == pytest.approx(0)
-
-
-@pytest.mark.parametrize("num_steps", [0, 1])
-def test_the_first_step_is_not_predicted(num_steps: int) -> None:
-    assert _errors(gpipe(2, 4), [1.0] * num_steps) == []
-
-
-def test_times_of_a_clock_that_was_set_back_are_refused() -> None:
-    schedule = gpipe(2, 4)
-    times = _times(schedule, 1.0)
-    times[0][3:] -= 10
-    pipeline: Any = SimpleNamespace(schedule=schedule)
-    with fails() as error:
-        prediction_errors(pipeline, [times])
-    assert {problem.path for problem in error.value.problems} == {"device 0"}

@@ -1,8 +1,7 @@
-"""The command runs a tiny model, and refuses invalid flags before it measures."""
+"""The command runs a tiny model."""
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,26 +10,21 @@ import pytest
 
 import tools.benchmarks
 
-pytestmark = pytest.mark.exhaustive
-
-
 ROOT = Path(tools.benchmarks.__file__).parents[2]
 
 
-def _run(folder: Path, *flags: str) -> subprocess.CompletedProcess[str]:
+@pytest.mark.exhaustive
+def test_measures(tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     environment.pop("BUILD_WORKING_DIRECTORY", None)
-    return subprocess.run(
+    flags = ["--quick", "--rounds=1", "--steps=2", "--output=table.json"]
+    run = subprocess.run(
         [sys.executable, "-m", "tools.benchmarks.pipeline", *flags],
-        cwd=folder,
+        cwd=tmp_path,
         env=environment,
         capture_output=True,
         text=True,
     )
-
-
-def test_measures(tmp_path: Path) -> None:
-    run = _run(tmp_path, "--quick", "--rounds=1", "--steps=2", "--output=table.json")
     assert run.returncode == 0, run.stderr
     rows = json.loads((tmp_path / "table.json").read_text())["rows"]
     ours = [row for row in rows if row["system"] == "lingvo_pipe"]
@@ -74,24 +68,3 @@ def test_measures(tmp_path: Path) -> None:
     assert run.stdout.count("%") == 4
     assert (len(rows) == 9) == ("--torch_python=PATH" in run.stdout)
     assert "zero-bubble" in run.stdout or len(rows) == 9
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--output=absent/table.json"], r"--output.*\babsent/table\.json "),
-        (["--output=."], "--output.*directory"),
-        (["--only=gpipe_"], r"--only.*'gpipe_'.*\n  lingvo_pipe L=4 K=1"),
-        (["--only=gpipe 1f1b"], r"--only.*'gpipe 1f1b'"),
-        (["--torch_python=/bin/false"], "--torch_python.*'/bin/false'"),
-        (["--torch_python=absent"], "--torch_python.*'absent'"),
-        (["quick"], r"\['quick'\]"),
-    ],
-)
-def test_refuses(tmp_path: Path, flags: list[str], message: str) -> None:
-    run = _run(tmp_path, "--quick", *flags)
-    assert run.returncode == 1
-    assert run.stderr.startswith("error: ")
-    assert re.search(message, run.stderr)
-    assert "round 1" not in run.stderr
-    assert not list(tmp_path.iterdir())

@@ -1,20 +1,18 @@
 """Rounds of measurements, and the rows and tables made of them."""
 
 import dataclasses
-import json
 from collections.abc import Sequence
 from statistics import median
 
 import pytest
 
 from tools.benchmarks.configuration import Configuration, Dtype
-from tools.benchmarks.exchange import Report, Request
+from tools.benchmarks.exchange import Report, Request, merge
 from tools.benchmarks.rounds import Round, measure_rounds
 from tools.benchmarks.rows import (
     Row,
     format_best_peers,
     format_predictions,
-    format_table,
     format_traffic,
     make_rows,
 )
@@ -53,26 +51,6 @@ def _rounds(num_rounds: int, loss_of: dict[str, float] | None = None) -> list[Ro
 
 
 ROWS = make_rows(_rounds(1))
-
-
-def test_compared_configurations_run_together_on_a_core_per_device() -> None:
-    together = []
-    cores: dict[int, set[tuple[int, ...]]] = {}
-
-    def run(requests: Sequence[Request]) -> list[Report]:
-        together.append([request.configuration for request in requests])
-        assert len({request.num_steps for request in requests}) == 1
-        for request in requests:
-            num_devices = request.configuration.num_devices
-            cores.setdefault(num_devices, set()).add(request.cores)
-        return [
-            Report(1.0, [1.0] * request.num_steps, None, 1.0, 0.0)
-            for request in requests
-        ]
-
-    measure_rounds(GROUPS, 2, 1, [3, 5, 7], run, lambda text: None)
-    assert together == GROUPS + [group[::-1] for group in GROUPS[::-1]]
-    assert cores == {1: {(3,)}, 2: {(3, 5)}, 8: {(3, 5, 7)}, 16: {(3, 5, 7)}}
 
 
 def test_different_losses_cannot_be_compared() -> None:
@@ -145,6 +123,14 @@ def _best(
     return list(rounds[0])[min(peers)[1]] if peers else None
 
 
+def test_the_slowest_process_counts() -> None:
+    reports = [
+        Report(3.0, [1.0, 5.0], [10], None, 0.25),
+        Report(2.0, [4.0, 2.0], [20], 0.5, 0.5),
+    ]
+    assert merge(reports) == Report(3.0, [4.0, 5.0], [10, 20], 0.5, 0.75)
+
+
 def test_the_best_row_of_torch_is_named() -> None:
     rounds = _rounds(2)
     rows = make_rows(rounds)
@@ -186,10 +172,6 @@ def test_every_predicted_step_counts() -> None:
         ]
 
 
-def test_without_predictions_their_table_is_empty() -> None:
-    assert not format_predictions([row for row in ROWS if not row.prediction_error])
-
-
 def test_sent_bytes_stand_beside_bytes_by_shapes() -> None:
     rows = make_rows(_rounds(3))
     _, _, *lines = format_traffic(rows).splitlines()
@@ -197,13 +179,6 @@ def test_sent_bytes_stand_beside_bytes_by_shapes() -> None:
     assert len(lines) == len(on_workers) > 0
     assert all("| 1.00           | 1.00" in line for line in lines)
     assert not format_traffic([row for row in rows if not row.sent_bytes])
-
-
-def test_the_first_step_alone_has_no_step_time() -> None:
-    rows = [row.to_dict() for row in make_rows(_rounds(2))]
-    absent = [row["num_layers"] for row in rows if row["step_seconds"] is None]
-    assert absent == [64, 1024]
-    assert all(row["start_seconds"] for row in rows)
 
 
 def test_the_bound_is_what_the_bubble_leaves() -> None:
@@ -225,34 +200,3 @@ def test_the_papers_expression_is_for_recomputed_gpipe() -> None:
         assert (bytes_by_stage is not None) == expected
         if bytes_by_stage:
             assert len(bytes_by_stage) == configuration.num_stages
-
-
-def test_more_stages_or_micro_batches_need_less_memory() -> None:
-    def paper_bytes(num_devices: int, num_micro_batches: int) -> int:
-        like = {"num_devices": num_devices, "num_micro_batches": num_micro_batches}
-        return next(
-            row["paper_bytes_by_stage"][0]
-            for row in rows
-            if row["paper_bytes_by_stage"] and like.items() <= row.items()
-        )
-
-    rows = [row.to_dict() for row in ROWS]
-    assert paper_bytes(1, 8) > paper_bytes(2, 8) > paper_bytes(2, 16)
-
-
-def test_rows_are_json() -> None:
-    rows = [row.to_dict() for row in ROWS]
-    assert len(json.loads(json.dumps(rows))) == len(CONFIGURATIONS)
-
-
-def test_the_table_has_a_line_per_row() -> None:
-    rows = make_rows(_rounds(2))
-    headings, rule, *lines = format_table(rows).splitlines()
-    assert len(lines) == len(rows)
-    assert len({len(line) for line in (headings, rule, *lines)}) == 1
-    for row, line in zip(rows, lines, strict=True):
-        start = row.start_seconds
-        assert start is not None
-        assert f"| {start.median:.1f}" in line
-        if start.min < start.max:
-            assert f"({start.min:.1f}-{start.max:.1f})" in line

@@ -44,7 +44,9 @@ class NoDataInput:
 
 
 class NoWordsInput:
-    """An input that has nothing but a vocabulary."""
+    """An input that has nothing but a vocabulary, and a note."""
+
+    note = "No words."
 
     def __init__(self, params: InstantiableParams):
         name = params.fingerprint
@@ -292,6 +294,7 @@ def test_a_change_by_which_the_test_reads_the_training_data_is_told(
         train_job.train_model(request, str(tmp_path / "run"))
         output = capsys.readouterr().out
         assert output.count("warning") == output.count("input.part : 'some'") == count
+        assert NoWordsInput.note in output
 
 
 @pytest.mark.parametrize("begun", [False, True])

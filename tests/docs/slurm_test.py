@@ -14,6 +14,7 @@ import pytest
 
 from lingvo_pipe.training.checkpoint.checkpoint_files import steps_in
 from lingvo_pipe.training.run.run_directory import LOCK_NAME
+from tests.docs.pages import page
 from tests.support.command_line import (
     ROOT,
     SMALL,
@@ -23,8 +24,7 @@ from tests.support.command_line import (
 )
 from tests.support.one_node_slurm import NUM_TASKS, Slurm, one_node_slurm
 
-PAGE = (ROOT / "lingvo_pipe" / "docs" / "clusters.md").read_text(encoding="utf-8")
-(SBATCH,) = re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)
+(SBATCH,) = re.findall(r"```bash\n(.*?)```", page("clusters"), re.DOTALL)
 STEPS = 400
 FLAGS = (
     f"--max_steps={STEPS}",

@@ -41,6 +41,7 @@ def test_a_value_without_a_text_form_is_shown_as_python_does() -> None:
         ("lr", ["train.lr"]),
         ("train..lr", ["train.lr"]),
         ("max_steps", ["train.max_steps"]),
+        ("train.max_steps[", ["train.max_steps"]),
         # First items, and those that the path names; the longest common end first.
         ("cells[1].dmi", ["cells[1].dim", "cells[0].dim"]),
         ("by_name['lfet'].dim", ["by_name['left'].dim"]),

@@ -89,8 +89,9 @@ def test_blanks_comments_and_separators() -> None:
 
 @pytest.mark.parametrize("text", ["name", "name = a", "= a", ": a", "na'me : a"])
 def test_a_malformed_entry_is_refused(text: str) -> None:
-    with fails(expected="an entry `path : value`", got=text):
+    with fails(expected="an entry `path : value`", got=text) as info:
         model().FromText(text)
+    assert ("name has type str" in info.value.hint) == text.startswith("name")
 
 
 def test_all_problems_are_reported_and_nothing_is_changed() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from lingvo_pipe.hyperparams import Params
+from lingvo_pipe.hyperparams.path_hints import about_path
 from tests.hyperparams.sample_params import MODULE, Color, Layer, params
 from tests.support.errors import fails
 
@@ -68,15 +69,8 @@ READ = [
     # So does a value without text form.
     (object(), "12", 12),
     # Every param takes None.
-    (None, "None", None),
-    (True, "None", None),
-    (1, "None", None),
-    (0.5, "None", None),
-    ("a", "None", None),
-    ([1], "None", None),
-    (Color.RED, "None", None),
-    (dict, "None", None),
-    (Params(), "None", None),
+    *[(x, "None", None) for x in (None, True, 1, 0.5, "a", [1])],
+    *[(x, "None", None) for x in (Color.RED, dict, Params())],
 ]
 
 
@@ -137,7 +131,8 @@ def test_a_wrong_value_is_refused_with_its_path(
     p = params(x=default)
     with fails(path="x", got=got) as info:
         p.FromText(text if text.startswith("x (") else f"x : {text}")
-    assert NEAR.get(text.rpartition("/")[2], "") in info.value.hint
+    for words in (NEAR.get(text.rpartition("/")[2], ""), about_path(p, "x")):
+        assert words in info.value.hint
     assert p.x is default
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import pytest
 import tensorflow as tf
 from keras import layers
 
@@ -96,19 +95,6 @@ def test_a_step_has_the_loss_of_each_output() -> None:
         trained.compile("sgd", loss=_LOSSES)
         results.append([*trained.train_on_batch(_X, _TARGETS), *model.get_weights()])
     assert_close(results)
-
-
-@pytest.mark.exhaustive
-def test_each_output_has_the_loss_of_plain_keras() -> None:
-    assert_pipelined_equals_plain(
-        _two_outputs,
-        (_X, _TARGETS),
-        lambda: {"optimizer": "sgd", "loss": _LOSSES},
-        batch_size=10,  # Keras gives a smaller last batch the weight of a whole one.
-        epochs=1,
-        devices=(2,),
-        num_micro_batches=(3,),
-    )
 
 
 def test_masks_and_weights_reach_metrics_of_the_whole_outputs() -> None:

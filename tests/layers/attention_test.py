@@ -76,16 +76,6 @@ def test_it_is_the_textbooks(has_bias: bool, num_keys: int | None) -> None:
         np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-12)
 
 
-def test_what_is_not_seen_does_not_matter() -> None:
-    layer, x = attention(), draw([2, 5, DIM], 1)
-    changed = tf.concat([x[:, :3], draw([2, 2, DIM], 9) * 100.0], 1)
-    before, after = (
-        layer.FProp(layer.theta, y, None, not_later(5)) for y in (x, changed)
-    )
-    np.testing.assert_array_equal(before[:, :3], after[:, :3])
-    assert np.all(np.any(before[:, 3:] != after[:, 3:], -1))
-
-
 def test_a_query_that_sees_nothing_has_numbers_all_the_same() -> None:
     layer, x = attention(dtype=tf.float32), tf.cast(draw([2, 5, DIM], 1), tf.float32)
     with tf.GradientTape() as tape:
@@ -93,17 +83,6 @@ def test_a_query_that_sees_nothing_has_numbers_all_the_same() -> None:
         y = layer.FProp(layer.theta, x, None, np.zeros([2, 1, 5, 5], bool))
     assert np.all(np.isfinite(y))
     assert np.all(np.isfinite(tape.gradient(y, x)))
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_no_number_in_one_example_is_not_spread(value: float) -> None:
-    layer, x = attention(), draw([3, 4, DIM], 1).numpy()
-    mask = np.ones([3, 1, 4, 4], bool)
-    want = layer.FProp(layer.theta, tf.constant(x), None, mask)
-    x[1, 2, 0] = value
-    got = layer.FProp(layer.theta, tf.constant(x), None, mask)
-    np.testing.assert_array_equal(got[::2], want[::2])
-    assert not np.any(np.isfinite(got[1]))
 
 
 @pytest.mark.parametrize("room", [5, 8])

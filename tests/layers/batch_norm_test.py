@@ -215,14 +215,6 @@ def test_the_rate_is_the_larger_of_two(decay: float) -> None:
         np.testing.assert_allclose(averaging_rate(decay, tf.constant(n)), want, 1e-9)
 
 
-def test_a_short_run_forgets_the_initial_values() -> None:
-    """A long run does so too; a short one with larger steps."""
-    kept = 1.0
-    for n in range(1, 21):
-        kept *= 1.0 - float(averaging_rate(0.9999, n))
-    assert kept < 1e-6
-
-
 # ---- Paddings.
 
 LENGTHS = [4, 0, 2, 1, 3]

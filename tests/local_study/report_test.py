@@ -7,17 +7,49 @@ from pathlib import Path
 
 import pytest
 
-from tests.local_study.made_up_rows import made_up_row
 from tests.support.cases import exhaustive
 from tools.local_study.charts import draw_all
+from tools.local_study.costs import BlockCost
 from tools.local_study.report import format_report
-from tools.local_study.study_rows import averages
+from tools.local_study.study_rows import (
+    Boundary,
+    Record,
+    Row,
+    RowKey,
+    Similarity,
+    averages,
+)
+
+
+def _row(scheme: str, batch_size: int, seed: int = 0, last_loss: float = 0.5) -> Row:
+    """Returns a row of two layers and ten steps; backpropagation has one block."""
+    is_plain = scheme == "backpropagation"
+    halves = [BlockCost(10.0, 36.0), BlockCost(10.0, 30.0)]
+    moments = [(0, 0.25), (9, 0.75)]
+    return Row(
+        key=RowKey(scheme, batch_size, seed),
+        blocks=[BlockCost(20.0, 60.0)] if is_plain else halves,
+        boundaries=[Boundary("in", 4096, 4096 if is_plain else 0, 0)],
+        records=[
+            Record(0, None, {"loss": 2.0, "accuracy": 0.1}),
+            Record(5, 1.5, {"loss": 1.0, "accuracy": 0.5}),
+            Record(10, 1.0, {"loss": last_loss, "accuracy": 0.8}),
+        ],
+        similarities=[]
+        if is_plain
+        else [
+            Similarity(step, {"in": value, "drop": None, "out": 1.0})
+            for step, value in moments
+        ],
+        seconds=1.5,
+    )
+
 
 _ROWS = [
-    made_up_row("backpropagation", 4, last_loss=0.25),
-    made_up_row("backpropagation", 8, last_loss=0.5),
-    made_up_row("greedy", 4, last_loss=0.75),
-    made_up_row("greedy", 8, last_loss=0.625),
+    _row("backpropagation", 4, last_loss=0.25),
+    _row("backpropagation", 8, last_loss=0.5),
+    _row("greedy", 4, last_loss=0.75),
+    _row("greedy", 8, last_loss=0.625),
 ]
 _REPORT = format_report("a.B", _ROWS)
 
@@ -60,7 +92,7 @@ def test_layers_without_gradients_have_empty_cells() -> None:
 
 
 def test_rows_of_several_seeds_are_averaged() -> None:
-    rows = [made_up_row("greedy", 4, seed, last_loss=seed / 2) for seed in (1, 2)]
+    rows = [_row("greedy", 4, seed, last_loss=seed / 2) for seed in (1, 2)]
     (average,) = averages(rows)
     assert average.test_curve("loss") == [(0, 2.0), (5, 1.0), (10, 0.75)]
     assert average.train_curve() == [(5, 1.5), (10, 1.0)]

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from lingvo_pipe.core.errors import UserClusterError
-from tests.support.cases import exhaustive
 from tests.support.command_line import DIGITS, CommandLine, Snapshot, snapshot
 
 NEW, REPORT = "--logdir=new", "--mode=report"
@@ -96,23 +94,13 @@ MISTAKES: list[tuple[list[str], list[str]]] = [
         [NEW, "--model=image.digits.AmoebaNetDigit"],
         ["'image.digits.AmoebaNetDigits'", "--model_imports="],
     ),
-    ([NEW, "--model=cldr"], ["'cldr'", "mt.cldr.", "--list_models"]),
-    ([NEW, "--model=.digits.X"], ["'.digits.X'", "image.digits."]),
     ([*TRAIN, "--model_imports=nowhere"], ["'nowhere'", "PYTHONPATH"]),
-    ([*TRAIN, "--devices=two"], ["'two'", "cpu:0,cpu:1"]),
-    ([*TRAIN, "--devices=cpus:1"], ["'cpus:1'", "cpu:1"]),
     ([*TRAIN, "--devices=worker:0/cpu:0"], ["'worker:0/cpu:0'", "--cluster="]),
-    ([*TRAIN, "--devices=0"], ["--devices", "4096", "got 0"]),
-    ([*TRAIN, "--devices=cpu:1,cpu:1"], ["'cpu:1'", "once"]),
     ([*TRAIN, "--devices=gpu:0"], ["gpu:0", "cpu:0"]),
     ([*TRAIN, "--devices=99"], ["error: task.pipeline.splits: ", "99"]),
     ([*TRAIN, SPEC, "--devices=cpu:0"], ["'cpu:0'", "--devices=2"]),
     ([*TRAIN, "--cluster_spec=a:1"], ["--cluster", "'worker'", "slurm", "'a:1'"]),
-    ([*TRAIN, "--cluster=works=a:1"], ["'works=a:1'", "'worker'"]),
     ([*TRAIN, "--cluster_spec="], ["--cluster", "'worker'", "slurm", "''"]),
-    ([*TRAIN, "--cluster=slurm"], ["=slurm", "SLURM_STEP_NUM_TASKS"]),
-    ([*TRAIN, "--cluster=tf_config"], ["=tf_config", "TF_CONFIG='"]),
-    ([*TRAIN, "--cluster=kubernetes"], ["=kubernetes", "--cluster=worker=worker-0"]),
     (
         [*TRAIN, "--listen_on_all_addresses"],
         ["error: --listen_on_all_addresses: ", "--cluster"],
@@ -139,16 +127,6 @@ MISTAKES: list[tuple[list[str], list[str]]] = [
         ["error: task.pipeline.splits: ", "'auto', with --elastic", "[2, 4]"],
     ),
     (
-        [
-            *_override(
-                "task.pipeline.splits (str) : auto; task.pipeline.schedule : auto; "
-                "task.pipeline.num_replicas : 2"
-            ),
-            *("--elastic", "--devices=2"),
-        ],
-        ["error: task.pipeline.num_replicas: expected 1", "schedule is auto", "2"],
-    ),
-    (
         [DIGITS, "--mode=inspect_model", "--elastic"],
         ["error: --mode=inspect_model: expected no --elastic."],
     ),
@@ -157,6 +135,7 @@ MISTAKES: list[tuple[list[str], list[str]]] = [
         ["error: --job=evaler: expected no --elastic"],
     ),
     ([*TRAIN, "--task=0"], ["error: --task: expected --job=worker"]),
+    ([*TRAIN, "--split=Test"], ["error: --job=trainer: expected no --split"]),
     (["--job=worker", NEW, SPEC], ["error: --job=worker: expected no --logdir."]),
     (["--job=worker", SPEC], ["error: --job=worker: expected --task."]),
     (["--job=worker", "--task=2", SPEC], ["--task", "0..1", "2"]),
@@ -170,20 +149,10 @@ MISTAKES: list[tuple[list[str], list[str]]] = [
         ["error: --devices: ", "for 3 stages", "task.pipeline.splits (int) : 3"],
     ),
     (
-        _override("task.pipeline.cell_tpl (int) : 3"),
-        ["error: task.pipeline.cell_tpl: ", "got 3"],
-    ),
-    (
         _override("task.pipeline.schedule : nowhere.csv"),
         ["error: task/pipeline.schedule: ", "'nowhere.csv'", "/mistakes"],
     ),
-    (_override("task.train.max_stepz : 3"), ["'max_stepz'", "'max_steps'"]),
-    (_override("task.train.max_steps : abc"), ["task.train.max_steps", "'abc'"]),
     (_override("task.train.max_steps"), ["`path : value`", "'task.train.max_steps'"]),
-    (
-        _override("task.trian.max_steps : 3; input.batch_sise : 3"),
-        ["task.trian", "'train'", "input.batch_sise", "'batch_size'"],
-    ),
     (
         ["--model=image.imagenet.AmoebaNetB557M", NEW, "--data_dir=other"],
         ["imagenet2012", "other", "lingvo_pipe prepare --dataset=imagenet2012"],
@@ -192,18 +161,12 @@ MISTAKES: list[tuple[list[str], list[str]]] = [
         [*TRAIN, "--data_dir=.", "--dataset=holidays"],
         ["dataset", "'holidays'", "train/CLASS/IMAGE.jpg"],
     ),
-    (_override("input.batch_size : 0"), ["batch_size", "got 0"]),
     (
         _override("input.batch_size : 3"),
         ["error: task.pipeline.num_micro_batches: ", "3", "got 4"],
     ),
-    (_override("input.batch_size : 4000"), ["batch_size", "1438", "4000"]),
-    (_override("input.split : 'tset'"), ["split", "'tset'", "'test'"]),
-    (
-        _override("task.train.save_interval_steps : 0"),
-        ["error: task.train.save_interval_steps: ", "got 0"],
-    ),
     ([DIGITS, "--logdir=file/run"], ["error: --logdir: ", "file/run ("]),
+    ([DIGITS, "--logdir=/proc/self/run"], ["error: --logdir: "]),
     ([DIGITS, "--logdir=foreign"], ["error: --logdir: ", "params.txt"]),
     ([DIGITS, "--logdir=other"], ["error: --logdir: ", f"--model={OTHER}"]),
     ([DIGITS, "--logdir=linked"], ["error: --logdir: ", "--allow_foreign_logdir"]),
@@ -212,22 +175,9 @@ MISTAKES: list[tuple[list[str], list[str]]] = [
             [DIGITS, "--logdir=linked", "--allow_foreign_logdir", *more],
             ["linked", f"--model={OTHER}"],
         )
-        for more in ([], [REPORT], ["--job=evaler"])
+        for more in ([], [REPORT])
     ),
 ]
-
-
-# Ends of flags whose errors the tests of other packages show as well.
-_COVERED = (
-    *("=cldr", "=.digits.X", "=two", "=cpus:1", "--devices=0", "=cpu:1,cpu:1"),
-    *("=works=a:1", "--cluster_spec=", "=slurm", "=tf_config", "=kubernetes"),
-    *("cell_tpl (int) : 3", "max_stepz : 3", ": abc", "batch_sise : 3", "'tset'"),
-    *("batch_size : 0", "batch_size : 4000", "save_interval_steps : 0", "=evaler"),
-)
-
-
-def _is_covered(flags: list[str]) -> bool:
-    return any(flag.endswith(_COVERED) for flag in flags)
 
 
 def _prepare(folder: Path) -> None:
@@ -243,45 +193,26 @@ def _prepare(folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Outcome:
-    results: Mapping[int, tuple[int, str, str]]
+    results: Sequence[tuple[int, str, str]]
     before: Snapshot
     after: Snapshot
 
 
 @pytest.fixture(scope="module")
-def outcome(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Callable[[bool], Outcome]:
-    """Returns the outcomes of the mistakes that are covered, or of the others."""
-
-    @functools.cache
-    def found(is_covered: bool) -> Outcome:
-        folder = tmp_path_factory.mktemp("mistakes")
-        _prepare(folder)
-        before = snapshot(folder)
-        made = {
-            number: flags
-            for number, (flags, _) in enumerate(MISTAKES)
-            if _is_covered(flags) == is_covered
-        }
-        results = CommandLine(folder).run_trainers(made.values())
-        by_number = dict(zip(made, results, strict=True))
-        return Outcome(by_number, before, snapshot(folder))
-
-    return found
+def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    folder = tmp_path_factory.mktemp("mistakes")
+    _prepare(folder)
+    before = snapshot(folder)
+    results = CommandLine(folder).run_trainers(flags for flags, _ in MISTAKES)
+    return Outcome(results, before, snapshot(folder))
 
 
 @pytest.mark.parametrize(
-    "number",
-    [
-        exhaustive(number) if _is_covered(flags) else number
-        for number, (flags, _) in enumerate(MISTAKES)
-    ],
-    ids=[" ".join(flags) for flags, _ in MISTAKES],
+    "number", range(len(MISTAKES)), ids=[" ".join(flags) for flags, _ in MISTAKES]
 )
-def test_a_mistake_is_one_line(outcome: Callable[[bool], Outcome], number: int) -> None:
+def test_a_mistake_is_one_line(outcome: Outcome, number: int) -> None:
     flags, parts = MISTAKES[number]
-    code, output, errors = outcome(_is_covered(flags)).results[number]
+    code, output, errors = outcome.results[number]
     assert code == (UserClusterError.exit_code if flags is UNREACHABLE else 1), errors
     assert output == ""
     errors = re.sub(r"(?m)^.* \.\.\. \d+ s\n", "", errors)  # Of a slow machine.
@@ -291,25 +222,5 @@ def test_a_mistake_is_one_line(outcome: Callable[[bool], Outcome], number: int) 
     assert [part for part in parts if part not in errors] == [], errors
 
 
-@pytest.mark.parametrize("is_covered", [False, exhaustive(True)])
-def test_nothing_is_written(
-    outcome: Callable[[bool], Outcome], is_covered: bool
-) -> None:
-    assert outcome(is_covered).after == outcome(is_covered).before
-
-
-def test_an_error_in_a_model_is_shown_where_it_is(tmp_path: Path) -> None:
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "broken.py").write_text("import no_such_package\n")
-    trainer = CommandLine(tmp_path).start_trainer(
-        "--model=mine.broken.X", "--logdir=run"
-    )
-    output, errors = trainer.communicate()
-    assert trainer.returncode == 1
-    first, place, line, more = errors.splitlines()
-    assert first == "error: ModuleNotFoundError: No module named 'no_such_package'"
-    assert place.endswith('/mine/broken.py", line 1, in <module>')
-    assert line == "    import no_such_package"
-    assert "--traceback" in more
-    assert output == ""
-    assert not (tmp_path / "run").exists()
+def test_nothing_is_written(outcome: Outcome) -> None:
+    assert outcome.after == outcome.before

@@ -214,11 +214,6 @@ def _draw_cases() -> list[Case]:
     return [next(cases) for _ in range(NUM_CASES)]
 
 
-@pytest.mark.exhaustive
-def test_the_cases_are_those_of_the_seed() -> None:
-    assert _draw_cases() == _draw_cases()
-
-
 class Refusals(CommandLine):
     """Runs with bad values below a folder, which has an old run."""
 

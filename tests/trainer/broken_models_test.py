@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command_line import CommandLine
+from tests.support.command_line import CommandLine, messages
 
 HERE = Path(__file__).parent
 
 # Name of the run -> its flags but for --logdir.
 RUNS = {
+    "import": ["--model=mine.unimportable.X"],
     "operation": ["--model=mine.broken_models.Operation"],
     "python": ["--model=mine.broken_models.Python"],
     "list": ["--model=mine.broken_models.List"],
@@ -28,6 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("broken")
     (folder / "mine").mkdir()
     shutil.copy(HERE / "broken_models.py", folder / "mine")
+    (folder / "mine" / "unimportable.py").write_text("import no_such_package\n")
     return folder
 
 
@@ -36,13 +38,8 @@ def told(folder: Path) -> dict[str, tuple[int, list[str], list[str]]]:
     """Exit code and the lines of standard output and error of each run."""
     command_lines = [[*flags, f"--logdir={name}"] for name, flags in RUNS.items()]
     outcomes = CommandLine(folder).run_trainers(command_lines)
-    of_a_slow_machine = re.compile(r"(?m)^.* \.\.\. \d+ s\n")
     return {
-        name: (
-            code,
-            output.splitlines(),
-            of_a_slow_machine.sub("", errors).splitlines(),
-        )
+        name: (code, output.splitlines(), messages(errors))
         for name, (code, output, errors) in zip(RUNS, outcomes, strict=True)
     }
 
@@ -51,6 +48,16 @@ def _is_at(folder: Path, line: str, function: str) -> bool:
     file = folder / "mine" / "broken_models.py"
     pattern = rf'  File "{re.escape(str(file))}", line \d+, in {function}'
     return re.fullmatch(pattern, line) is not None
+
+
+def test_a_module_that_can_not_be_imported(folder: Path, told: dict) -> None:
+    code, output, (first, place, line, more) = told["import"]
+    assert (code, output) == (1, [])
+    assert first == "error: ModuleNotFoundError: No module named 'no_such_package'"
+    assert place.endswith('/mine/unimportable.py", line 1, in <module>')
+    assert line == "    import no_such_package"
+    assert "--traceback" in more
+    assert not (folder / "import").exists()
 
 
 def test_an_operation_that_fails(folder: Path, told: dict) -> None:

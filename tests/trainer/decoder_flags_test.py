@@ -48,17 +48,9 @@ OVERRIDE, LANGUAGE = "--model_params_override=", "--target_language=next"
         exhaustive(["--logdir=run", "--checkpoint=ckpt-7"], ["--checkpoint: "]),
         exhaustive(["--logdir=run", "--checkpoint=best"], ["--checkpoint: "]),
         (["--logdir=run", "--max_steps=3"], ["--job=decoder: expected no --max_steps"]),
-        exhaustive(
-            ["--logdir=run", "--allow_params_change=task.x"],
-            ["--allow_params_change: "],
-        ),
         (
             ["--logdir=run", "--checkpoint=best", "--follow_seconds=1"],
             ["--follow_seconds=1.0: expected no --checkpoint"],
-        ),
-        (
-            ["--logdir=run", f"{OVERRIDE}task.label_smoothing : 0.5"],
-            ["Cannot use the ", "--allow_params_change=task.label_smoothing"],
         ),
         (
             ["--logdir=run", f"{OVERRIDE}task.decode.width : 0"],
@@ -102,10 +94,3 @@ def test_what_does_not_fit_is_a_line(
     assert [part for part in parts if part not in error] == [], error
     assert "Traceback" not in errors
     assert snapshot(untrained / "run") == before
-
-
-def test_flags_of_decoding_are_no_others(untrained: Path) -> None:
-    job = CommandLine(untrained).start_trainer(*MODEL, "--logdir=new", "--split=Test")
-    _, errors = job.communicate()
-    assert errors.startswith("error: --job=trainer: expected no --split")
-    assert not (untrained / "new").exists()

@@ -61,7 +61,7 @@ def runs(
 
 @pytest.mark.exhaustive
 def test_the_number_of_devices_changes_no_byte(runs: Runs) -> None:
-    """In the fast suite kill_test.py shows this."""
+    """In the fast suite python_runs_test.py shows this."""
     name = "two_then_four"
     runs.run_named(name)
     one = saved_variables(runs.folder / "one", STEPS)

@@ -1,7 +1,5 @@
 """Image batches: exact resumption, one pass for evaluation, problems named."""
 
-import itertools
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -117,16 +115,6 @@ def test_digits_never_change(make_input):
     assert digest_of(take(test.EvalBatches(), 9)) == "d1998d53e2684ee0"
 
 
-def test_training_reads_each_example_once_an_epoch(make_input):
-    train = make_input(batch_size=719)
-    assert train.num_examples == 2 * 719
-    first, second = take(train.TrainBatches(), 2)
-    whole = np.concatenate([first.image, second.image])
-    (evaluated,) = take(make_input(batch_size=1438).EvalBatches(), 1)
-    assert sorted(map(bytes, whole)) == sorted(map(bytes, evaluated.image))
-    assert not np.array_equal(whole, evaluated.image)
-
-
 def test_unshuffled_training_begins_like_evaluation(make_input):
     ordered = make_input(shuffle=False)
     assert_same(take(ordered.TrainBatches(), 3), take(ordered.EvalBatches(), 3))
@@ -214,10 +202,6 @@ def test_pixels_are_divided_as_numpy_divides(tmp_path, pixel_max):
     np.testing.assert_array_equal(batch.image[:, 0, 0, 0], expected)
 
 
-def test_a_part_of_a_split_can_be_read(make_input):
-    assert make_input(split="train[:100]").num_examples == 100
-
-
 def test_two_passes_of_one_dataset_are_the_same(make_input):
     batches = make_input().TrainBatches(7)
     assert_same(take(batches, 3), take(batches, 3))
@@ -254,11 +238,6 @@ def test_a_model_can_be_shown_without_the_data(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_params_have_a_text(make_input):
-    p = make_input().params.Copy().Set(labels=[3, 4], **recipes.imagenet(8))
-    assert ImageClassificationInput.Params().FromText(p.ToText()) == p
-
-
 @pytest.mark.parametrize(
     ("values", "path", "got"),
     [
@@ -291,9 +270,3 @@ def test_steps_and_batches_of_training_out_of_range_are_refused(make_input):
         make_input().TrainBatches(-1)
     with fails(path="input.batch_size", got=360):
         make_input(split="test", batch_size=360).TrainBatches()
-
-
-def test_training_goes_on_without_end(make_input):
-    digits = make_input(split="train[:8]", batch_size=8)
-    batches = list(itertools.islice(digits.TrainBatches(), 40))
-    assert len(batches) == 40

@@ -35,19 +35,14 @@ def read(source, indices):
 
 
 @pytest.mark.parametrize("name", CATALOG)
-def test_those_of_the_papers_are_known_without_the_data(tmp_path, name):
+def test_those_of_the_papers_are_known_without_the_data_and_can_be_read(tmp_path, name):
     side, num_classes = CATALOG[name]
     dataset = TfdsImages(name, str(tmp_path))
     assert dataset.format == ImageFormat((side, side, 3), True, tf.uint8)
     assert len(dataset.class_names) == num_classes
-
-
-@pytest.mark.parametrize("name", CATALOG)
-def test_those_of_the_papers_can_be_read(tmp_path, name):
     builder = unprepared(name, tmp_path)
     features = builder.info.features
     random = np.random.default_rng(0)
-    side = CATALOG[name][0]
     shape = (side or 20, side or 30, 3)
     examples = [
         {key: some_value(feature) for key, feature in features.items()}

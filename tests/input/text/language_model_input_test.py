@@ -6,11 +6,7 @@ import tensorflow as tf
 
 from lingvo_pipe.input.input_generator import InputGenerator
 from tests.input.text.read_batches import assert_same, digest_of, take
-from tests.input.text.small_texts import (
-    SIZES,
-    language_model_input,
-    pairs_of,
-)
+from tests.input.text.small_texts import language_model_input, pairs_of
 from tests.support.cases import exhaustive
 from tests.support.errors import fails
 
@@ -64,19 +60,6 @@ def test_segments_are_the_documents_of_a_row(folder):
     for batch in batches:
         for part in ("ids", "labels", "segment_ids", "segment_pos"):
             assert not batch[part][batch.weights == 0].any()
-
-
-def test_training_has_every_token_once_an_epoch(folder):
-    given = language_model_input(folder, batch_size=1, length=20)
-    num_rows = -(-sum(map(len, documents_of(given))) // 20)
-    batches = take(given.TrainBatches(), 2 * num_rows)
-    wanted = np.sort(np.concatenate(documents_of(given)))
-    orders = []
-    for epoch in (batches[:num_rows], batches[num_rows:]):
-        labels = np.concatenate(rows_of(epoch, "labels"))
-        np.testing.assert_array_equal(np.sort(labels), wanted)
-        orders.append(tuple(labels))
-    assert orders[0] != orders[1]
 
 
 def test_unshuffled_training_begins_like_evaluation(folder):
@@ -175,7 +158,3 @@ def test_params_out_of_range_are_named(folder, name, value):
 def test_steps_are_not_negative(folder):
     with fails(path="start_step", got=-1):
         language_model_input(folder).TrainBatches(-1)
-
-
-def test_the_example_has_two_files():
-    assert len(DOCUMENTS) == SIZES["aa", "bb"] + SIZES["bb", "aa"]

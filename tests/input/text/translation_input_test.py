@@ -66,27 +66,6 @@ def test_packed_or_not_the_sentences_are_the_same(folder, packed, epoch):
         assert max(map(len, segments(batch.source))) == 1
 
 
-def test_decoders_read_one_token_behind(packed, epoch):
-    for batch in epoch:
-        rows = zip(
-            segments(batch.target), segments(batch.target, "labels"), strict=True
-        )
-        for read, labels in rows:
-            for one, other in zip(read, labels, strict=True):
-                assert one == [packed.vocabulary.bos_id, *other[:-1]]
-        is_token = batch.target.segment_ids > 0
-        np.testing.assert_array_equal(batch.target.weights, is_token)
-        assert not batch.target.labels[~is_token].any()
-
-
-def test_source_and_target_have_the_same_segments(epoch):
-    for batch in epoch:
-        for source, target in zip(
-            batch.source.segment_ids, batch.target.segment_ids, strict=True
-        ):
-            assert set(source) - {0} == set(target) - {0}
-
-
 def test_languages_may_be_left_unsaid(folder):
     data = [files_of("bb", "aa"), files_of("cc", "aa")]  # One target language.
     plain, tagged = (
@@ -103,14 +82,6 @@ def test_languages_may_be_left_unsaid(folder):
     assert sorted(plain) == sorted(sentence[1:] for sentence in tagged)
 
 
-def test_rows_are_filled(folder):
-    given = translation_input(folder, data=[files_of("aa", "bb")])
-    batches = take(given.TrainBatches(), 30)
-    for name, least in (("source", 0.8), ("target", 0.8)):
-        filled = np.mean([batch[name].segment_ids > 0 for batch in batches])
-        assert filled > least
-
-
 def test_batches_are_as_was_said_without_the_data(folder, tmp_path):
     said = translation_input(tmp_path).element_spec
     given: InputGenerator = translation_input(folder)
@@ -121,17 +92,10 @@ def test_batches_are_as_was_said_without_the_data(folder, tmp_path):
 # ---- Training.
 
 
-def test_training_reads_rounds_of_every_sentence(folder):
-    given = translation_input(folder, temperature=1)
-    texts = iter(all_texts(given, take(given.TrainBatches(), 40)))
-    for _ in range(2):
-        assert sorted(next(texts) for _ in EVERY) == asked_for(EVERY)
-
-
-@pytest.mark.parametrize("temperature", [5.0, exhaustive(math.inf)])
+@pytest.mark.parametrize("temperature", [2.0, exhaustive(math.inf)])
 def test_the_temperature_gives_pairs_their_shares(folder, temperature):
     given = translation_input(folder, temperature=temperature)
-    texts = all_texts(given, take(given.TrainBatches(), 100))[: 5 * len(EVERY)]
+    texts = all_texts(given, take(given.TrainBatches(), 120))[: 5 * len(EVERY)]
     pair_of = {(source, target): pair for source, target, *pair in EVERY}
     counts = collections.Counter(tuple(pair_of[text[:2]]) for text in texts)
     weights = {pair: size ** (1 / temperature) for pair, size in SIZES.items()}
@@ -180,19 +144,6 @@ def test_training_resumes_exactly_from_a_position(folder, values):
         assert resumed.Place(step + 5) == places[step + 4]
 
 
-@pytest.mark.exhaustive
-def test_a_position_of_another_plan_is_ignored(folder):
-    other = translation_input(folder, random_seed=5)
-    next(iter(other.TrainBatches()))
-    ours = translation_input(folder)
-    batches = iter(ours.TrainBatches())
-    whole = [next(batches) for _ in range(5)]
-    late = ours.Place(5)
-    for place in (other.Place(1), late):
-        resumed = translation_input(folder).TrainBatches(2, place)
-        assert_same(take(resumed, 3), whole[2:])
-
-
 def test_a_position_in_other_data_is_told_once(folder, logged):
     other = translation_input(folder, random_seed=5)
     next(iter(other.TrainBatches()))
@@ -210,15 +161,6 @@ def test_a_batch_with_more_rows_than_the_data_is_told_once(folder, logged):
     given.TrainBatches()
     given.TrainBatches()
     assert len(logged) == 1
-
-
-def test_seeds_choose_the_order(folder):
-    last = 2**64 - 1
-    batches = [
-        take(translation_input(folder, random_seed=seed).TrainBatches(), 1)[0]
-        for seed in (0, last)
-    ]
-    assert batches[0].source.ids.tobytes() != batches[1].source.ids.tobytes()
 
 
 def test_batches_never_change(folder):

@@ -1,5 +1,7 @@
 """The vocabulary: texts and back, tokens of languages, files that are none."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import sentencepiece
@@ -75,10 +77,12 @@ def test_how_a_missing_file_is_found_or_made_is_named(tmp_path):
         assert words in info.value.hint
 
 
-def test_a_file_that_is_no_vocabulary_is_named(tmp_path):
-    (tmp_path / "x").write_bytes(b"no vocabulary")
-    with fails(path="vocab_file", got=f"{tmp_path}/x"):
-        Vocabulary(str(tmp_path / "x"))
+def test_a_file_that_is_no_vocabulary_is_named(path, tmp_path):
+    other = tmp_path / "x"
+    for content in (b"no vocabulary", Path(path).read_bytes()[:-9]):
+        other.write_bytes(content)
+        with fails(path="vocab_file", got=str(other)):
+            Vocabulary(str(other))
 
 
 def test_a_vocabulary_without_padding_is_named(tmp_path):

@@ -81,6 +81,23 @@ def test_seeds_do_not_matter(params):
     assert len({apply(params, image, number).tobytes() for number in range(9)}) == 1
 
 
+@pytest.mark.parametrize(
+    "params",
+    [
+        PadAndCrop.Params().Set(padding=0),
+        Cutout.Params().Set(size=0),
+        ChromaShift.Params().Set(max_luma=0, max_chroma=0),
+        ColorDistortion.Params().Set(brightness=0, saturation=0, hue=0, contrast=0),
+        Normalization.Params().Set(mean=0, stddev=1),
+    ],
+    ids=name,
+)
+def test_without_strength_it_is_the_identity(params):
+    image = random_image(5, 4, 3)
+    for number in range(3):
+        np.testing.assert_array_equal(apply(params, image, number), image)
+
+
 @pytest.mark.parametrize("params", RANDOM + FIXED, ids=name)
 @pytest.mark.parametrize("size", [(20, 30), (30, 20), (9, 9), (8, 6), (1, 1)])
 def test_the_shape_is_as_announced(params, size):

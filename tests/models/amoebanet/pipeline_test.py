@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
@@ -21,8 +20,6 @@ from lingvo_pipe.models.images.image_classifier import ImageClassifier
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for several.
 from lingvo_pipe.training.optim.keras_optimizer import OptimizerParams
-from lingvo_pipe.training.step.train_step import TrainStep
-from tests.support.cases import exhaustive
 
 AUXILIARY_WEIGHT = 0.4
 NUM_CLASSES = 3
@@ -60,36 +57,15 @@ def _task(keep_path: float = 0.6, **pipeline: Any) -> InstantiableParams:
     return p
 
 
-def _batch(batch_size: int, seed: int = 0) -> NestedMap:
+def _batch(batch_size: int) -> NestedMap:
     def draw(shape: list[int], stream: int, **limits: Any) -> tf.Tensor:
-        return tf.random.stateless_uniform(shape, [seed, stream], **limits)
+        return tf.random.stateless_uniform(shape, [0, stream], **limits)
 
     return NestedMap(
         image=draw([batch_size, 8, 8, 1], 1),
         label=draw([batch_size], 2, maxval=NUM_CLASSES, dtype=tf.int32),
         weight=draw([batch_size], 3),
     )
-
-
-@functools.cache
-def _trained(splits: int, schedule: str) -> dict[str, bytes]:
-    """Returns all values after three training steps, by path."""
-    step = TrainStep(
-        _task(splits=splits, num_micro_batches=3, schedule=schedule).Instantiate()
-    )
-    for seed in range(3):
-        metrics = step(_batch(7, seed))
-        assert float(metrics.auxiliary_loss[0]) > 0.0
-    return {path: v.numpy().tobytes() for path, v in step.State().items()}
-
-
-@pytest.mark.parametrize(
-    ("splits", "schedule"), [exhaustive(2, "zero_bubble"), exhaustive(4, "1f1b")]
-)
-def test_training_leaves_the_bytes_of_one_stage(splits: int, schedule: str) -> None:
-    want, found = _trained(1, "gpipe"), _trained(splits, schedule)
-    assert found.keys() == want.keys()
-    assert [path for path in want if found[path] != want[path]] == []
 
 
 def _gradients(task: Any, batch: NestedMap) -> dict[str, np.ndarray]:

@@ -119,16 +119,11 @@ def test_gradients_are_of_the_main_loss_and_the_means_of_the_others(
     np.testing.assert_allclose(result.metrics.loss[0], plain.metrics.loss[0], rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("batch_size", "num_micro_batches"), [exhaustive(8, 4), (7, 3)]
-)
-def test_bytes_do_not_depend_on_the_stages(
-    batch_size: int, num_micro_batches: int
-) -> None:
+def test_bytes_do_not_depend_on_the_stages() -> None:
     found = []
     for splits, schedule in ((1, "gpipe"), (2, "zero_bubble"), (5, "1f1b")):
-        layer = pipeline(_cells(), splits, num_micro_batches, schedule=schedule)
-        result = gradients(layer, _batch(batch_size))
+        layer = pipeline(_cells(), splits, 3, schedule=schedule)
+        result = gradients(layer, _batch(7))
         found.append(bytes_of((result.gradients, result.metrics)))
     assert found[0] == found[1] == found[2]
 

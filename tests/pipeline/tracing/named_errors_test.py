@@ -32,10 +32,6 @@ class OddValueError(ValueError):
         super().__init__(f"{name}: {code}")
 
 
-def _decoding() -> None:
-    b"\xff".decode()
-
-
 def _raise(error: Exception) -> None:
     raise error
 

@@ -129,16 +129,6 @@ def test_slots_are_in_one_memory() -> None:
             assert moved == [with_slots - others for with_slots, others in pairs]
 
 
-def test_longer_stages_need_no_less() -> None:
-    for candidate, _, needs in every_needs():
-        for stage, start in itertools.product(
-            range(candidate.num_stages), range(NUM_CELLS)
-        ):
-            ends = range(start + 1, NUM_CELLS + 1)
-            sizes = [needs.for_stage(stage, start, end) for end in ends]
-            assert sizes == sorted(sizes)
-
-
 def test_a_limit_that_some_cut_keeps_can_fit() -> None:
     could_not = 0
     for candidate, _, needs in every_needs():

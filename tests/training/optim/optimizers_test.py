@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -21,7 +20,6 @@ from lingvo_pipe.training.optim.keras_optimizer import (
 )
 from lingvo_pipe.training.optim.learner import Learner, define_learner_params
 from lingvo_pipe.training.optim.optimizers import RMSpropFromOnes
-from tests.training.toy_run import Input, batch, published_params, run, saved_bytes
 
 STEPS = 6
 SHAPES = {"task/a/w": [4, 3], "task/a/b": [3], "task/k": [2, 3, 5, 4], "task/s": []}
@@ -187,32 +185,6 @@ def test_sixteen_bit_variables_have_32_bit_slots() -> None:
         OptimizerParams("Adafactor"), 0.1, None, tf.half
     ).items():
         np.testing.assert_allclose(value, exact[path], rtol=0.05, atol=1e-4)
-
-
-def toy_task(num_stages: int, max_steps: int = STEPS) -> Any:
-    p = published_params(num_stages=num_stages)
-    schedule = ScheduleParams("InverseSquareRoot", constant_steps=2)
-    p.train.Set(
-        max_steps=max_steps,
-        learning_rate=0.1,
-        lr_schedule=schedule,
-        optimizer=OptimizerParams("Adafactor"),
-    )
-    return p.Instantiate()
-
-
-@pytest.mark.exhaustive
-def test_bytes_do_not_depend_on_the_stages(tmp_path: Path) -> None:
-    """Nor on an interruption after which other stages resume."""
-    data = Input(*map(batch, range(STEPS)))
-    for num_stages in (1, 2, 4):
-        run(toy_task(num_stages), data, tmp_path / str(num_stages))
-    run(toy_task(4, max_steps=3), data, tmp_path / "parts")
-    run(toy_task(2), data, tmp_path / "parts")
-    want = saved_bytes(tmp_path / "1", STEPS)
-    assert any("w_0_rows" in name for name in want)
-    for other in ("2", "4", "parts"):
-        assert saved_bytes(tmp_path / other, STEPS) == want
 
 
 RMS_RATE, RMS_RHO, RMS_STEPS = 0.1, 0.9, 5
