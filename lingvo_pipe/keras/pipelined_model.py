@@ -121,9 +121,8 @@ class PipelinedModel(PlainAttributes):
         self.built = True
         warn_of_layers(model, num_micro_batches)
         if model.compiled:
-            # KerasHub's models that generate have a sampler.
-            kept = {"sampler": model.sampler} if hasattr(model, "sampler") else {}
-            self.compile(**private_names.compile_arguments(model), **kept)
+            sampler = {"sampler": model.sampler} if hasattr(model, "sampler") else {}
+            self.compile(**private_names.compile_arguments(model), **sampler)
 
     @property
     def pipeline(self) -> PipeliningLayer:
