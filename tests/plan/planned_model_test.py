@@ -22,6 +22,7 @@ from lingvo_pipe.tools.plan.planned_model import (
     largest_that_fits,
 )
 from tests.support.cases import exhaustive
+from tests.support.errors import fails
 
 TINY = "lm.text.TransformerTiny"
 FAMILY = "lm.giant.L1"
@@ -167,3 +168,19 @@ def test_why_slices_do_not_help_is_said(
     model, _ = _limited(factor, override)
     with pytest.raises(NothingFits, match=words):
         model.plan(DEVICES, CONSTRAINTS)
+
+
+def test_what_a_candidate_sets_is_not_changed_twice() -> None:
+    model = PlannedModel(TINY)
+    model._task.pipeline.offload = "always"
+    assert model.changes() == ["task.pipeline.offload : None"]
+    assert model.changes({"offload"}) == []
+
+
+def test_tied_weights_and_loops_of_steps_are_planned_for_one_stage() -> None:
+    """The trainer refuses others."""
+    model = PlannedModel(TINY, "task.train.steps_per_loop : 2", batch_size=4 * ROWS)
+    plans = model.plan(DEVICES, Constraints()).fastest
+    assert {x.candidate.num_devices for x in plans} == {1}
+    with fails(path="num_devices", got=2):
+        model.plan(DEVICES, Constraints(num_devices=2))

@@ -9,6 +9,7 @@ from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.pipeline.cell_roles import CellRoles, cell_roles
 from lingvo_pipe.pipeline.devices.device_names import device_name
+from lingvo_pipe.pipeline.devices.stage_devices import must_compile
 from lingvo_pipe.pipeline.memory.stage_memory import StageMemory
 from lingvo_pipe.pipeline.memory.stage_needs import StageNeeds
 from lingvo_pipe.pipeline.pipelining_rules import count_batch_shards
@@ -201,6 +202,8 @@ class MemoryLimit:
 
     def _offload_helps(self, boundaries: Sequence[int]) -> bool:
         p, schedule = self._p.Copy().Set(offload="always"), self._schedule
+        if must_compile(self._device):  # `check_offloads` refuses it.
+            return False
         try:
             roles = cell_roles(p, self._path)
             other = make_schedule(

@@ -180,6 +180,7 @@ class DeviceNeeds:
     def can_fit(self, limit: int) -> bool:
         """Returns False only if no stages fit into `limit` bytes of the largest device.
 
+        With several stages on a device, they count as if they were alike.
         Gives each stage as many of the remaining cells as the stage can hold. Ignores
         the values from which a recomputation starts, so True does not guarantee a fit.
         """

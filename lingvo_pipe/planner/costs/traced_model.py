@@ -50,6 +50,11 @@ from lingvo_pipe.training.task.task_params import BACKPROPAGATION
 _CPU = "/job:localhost/replica:0/task:0/device:CPU:0"
 # The numbers of rows to trace. With one row, other dimensions of 1 would look like it.
 _TRACED_ROWS = (2, 3)
+# Params that choose variables by expressions for their paths.
+_BY_PATH = (
+    *("bprop_variable_filter", "bprop_variable_exclusion"),
+    "l2_regularizer_scales",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,9 +94,9 @@ class ModelTracer:
         pipeline.cell_tpl = list(map(as_equal_slices, pipeline.cell_tpl))
         task_params.pipeline = pipeline
         self._pipeline, self._device = task_params.pipeline, device
-        self._distinct, self._order = _distinct_cells(task_params.pipeline)
+        self._distinct, self._order = _distinct_cells(task_params)
         self._graph = tf.Graph()
-        p = task_params.Copy().Set(name="planned")
+        p = task_params.Copy().Set(name="task")  # As in expressions for paths.
         p.pipeline.Set(cell_tpl=list(self._distinct), **SINGLE_STAGE)
         with self._graph.as_default(), tf.variable_creator_scope(_undrawn):
             self._task: Any = p.Instantiate()
@@ -181,10 +186,12 @@ def flops_models(tracer: ModelTracer, devices: Sequence[DeviceModel]) -> Models:
             )
     device = devices[0]
     costs_of = costs_by_rows(tracer)
+    # The pipeline checks a memory_limit as if nothing was done in place.
+    in_place = device.in_place and tracer.task_params.pipeline.memory_limit is None
 
     @functools.cache
     def models(num_rows: int) -> tuple[ModelCosts, Sequence[CellSeconds]]:
-        costs = dataclasses.replace(costs_of(num_rows), in_place=device.in_place)
+        costs = dataclasses.replace(costs_of(num_rows), in_place=in_place)
         costs = costs.without_host if device.shares_memory else costs
         return costs, flops_time(costs, device, tracer.fprop_dtype)
 
@@ -211,22 +218,25 @@ def _check_can_be_planned(task_params: InstantiableParams, path: str) -> None:
 
 
 def _distinct_cells(
-    pipeline: InstantiableParams,
+    task_params: InstantiableParams,
 ) -> tuple[list[InstantiableParams], list[int]]:
     """Returns the distinct cells, and for each cell the index of its distinct cell.
 
     Cells whose params differ only in the name count as one, which has the name of the
     first. The last cell, and each cell with tied weights, is always distinct. Names are
-    the same as in the whole pipeline, because weights are tied by names.
+    the same as in the whole pipeline, because weights are tied by names. If weights are
+    chosen by their paths, all cells are distinct.
     """
+    pipeline, train = task_params.pipeline, task_params.train
     cells = pipeline.cell_tpl
+    by_path = any(train.Get(name) for name in _BY_PATH)
     tied = {path.split("/")[0] for path in (*pipeline.tied, *pipeline.tied.values())}
     distinct: list[InstantiableParams] = []
     indices: dict[Any, int] = {}
     order = []
     for i, cell in enumerate(cells):
         name = cell.name or f"cells_{i}"
-        is_unique = i == len(cells) - 1 or name in tied
+        is_unique = by_path or i == len(cells) - 1 or name in tied
         lines = cell.ToText().splitlines()  # A copy without a name would take longer.
         text = "\n".join(x for x in lines if not x.startswith("name : "))
         key = text, i if is_unique else None

@@ -36,6 +36,11 @@ from lingvo_pipe.training.step.train_step import TrainStep
 _MIN_STEPS, _MIN_SECONDS = 5, 2.0
 _ENOUGH_SECONDS = 10.0  # Of two steps or more.
 _TINY = 1e-9  # A learning rate.
+# Params of a pipeline that its own plan may contradict.
+_NONE = (
+    *("memory_limit", "micro_batch_size", "num_batch_shards", "offload"),
+    *("cell_costs", "input_shapes", "input_dtypes"),
+)
 # Recomputation policies of the real step. The first one that fits is used.
 _RECOMPUTE = "never", "always"
 
@@ -63,9 +68,7 @@ class RealStep:
         p.train.learning_rate = _TINY  # No loss overflows.
         p.pipeline.Set(
             devices=list(devices),
-            memory_limit=None,
-            micro_batch_size=None,
-            num_batch_shards=None,
+            **dict.fromkeys(_NONE),
             **planned.candidate.params(planned.boundaries),
         )
         self._step = TrainStep(p.Instantiate())

@@ -76,7 +76,8 @@ def find_stages(
     limit = max(device.usable_bytes for device in devices)
     lacking = [limit - device.usable_bytes for device in devices]
     needs = DeviceNeeds(candidate, model, lacking=lacking)
-    if not needs.can_fit(limit):
+    has_one_stage = candidate.stages_per_device == 1  # Else `can_fit` may be wrong.
+    if needs.weights_share() > limit or (has_one_stage and not needs.can_fit(limit)):
         return OversizedCandidate(needs, limit)
     work = [cell.forward + cell.backward for cell in seconds]
     by_stage = [devices[k].slowness for k in needs.schedule.stage_devices]

@@ -68,7 +68,7 @@ def report(
         *_offload_lines(found.fastest),
         *_device_lines(best),
         "",
-        *_start_lines(resources.devices[0], used),
+        *_start_lines(resources.devices[0], best),
         "",
         *how_to_run,
     ]
@@ -109,8 +109,9 @@ def _device_name(number: int, hosts: Hosts | None) -> str:
     return f"worker:{hosts.host(number)}/gpu:{number % hosts.devices_per_host}"
 
 
-def _start_lines(device: DeviceModel, num_devices: int) -> list[str]:
-    number = device.hosts.count(num_devices) if device.hosts else 1
+def _start_lines(device: DeviceModel, best: Evaluation) -> list[str]:
+    used = sum(best.placement, ())
+    number = 1 + max(map(device.hosts.host, used)) if device.hosts else 1
     if number == 1 or device.name.startswith("TPU"):  # TPUs are the trainer's own.
         return ["To run the first:"]
     addresses = [f"HOST{i}:2222" for i in range(number)]

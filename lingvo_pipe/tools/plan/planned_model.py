@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import re
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 import model_registry
@@ -161,16 +161,22 @@ class PlannedModel:
             raise NothingFits(f"{error}{why_no_slices}") from error
 
     def _with_independent_stages(self, constraints: Constraints) -> Constraints:
-        """Returns the constraints, with one replica if a loop has several steps."""
-        if self._task.train.steps_per_loop == 1 or constraints.num_replicas == 1:
+        """Returns the constraints, without what a loop of several steps refuses.
+
+        There is one replica and, if weights are tied, one stage.
+        """
+        if self._task.train.steps_per_loop == 1:
             return constraints
-        if constraints.num_replicas is not None:
-            raise UserValueError(
-                path=constraints.names.get("num_replicas", "num_replicas"),
-                expected="1 with task.train.steps_per_loop above 1",
-                got=constraints.num_replicas,
-            )
-        return dataclasses.replace(constraints, num_replicas=1)
+        names = ["num_replicas", *["num_devices"] * bool(self._task.pipeline.tied)]
+        for name in names:
+            if getattr(constraints, name) not in (None, 1):
+                raise UserValueError(
+                    path=constraints.names.get(name, name),
+                    expected="1 with task.train.steps_per_loop above 1"
+                    + " and tied weights" * (name == "num_devices"),
+                    got=getattr(constraints, name),
+                )
+        return dataclasses.replace(constraints, **dict.fromkeys(names, 1))
 
     def title(self, devices: Devices) -> str:
         """Returns a line that names the model, its size and the devices."""
@@ -196,21 +202,26 @@ class PlannedModel:
         if isinstance(self._input, SpecInput):
             offloads_slots = self._task.train.offload_slots
             return pipelined_model_call(best, offloads_slots)
-        return run_flags(best, self.all_changes(), hosts)
+        chosen = best.candidate.params(best.boundaries)
+        return run_flags(best, self.all_changes(chosen), hosts)
 
-    def all_changes(self) -> str:
-        """Returns all changes of params, the user's and the plan's, joined by `;`."""
-        planned = self.changes()
+    def all_changes(self, chosen: Collection[str] = ()) -> str:
+        """Returns the user's changes of params and `changes`, joined by `;`."""
+        planned = self.changes(chosen)
         changed = {change.split()[0] for change in planned}
         kept = [str(entry) for entry in self._entries if entry.path not in changed]
         size = self._own_batch_size
         batch = [] if size is None else [f"{_BATCH_SIZE} : {size}"]
         return "; ".join([*kept, *batch, *planned])
 
-    def changes(self) -> list[str]:
-        """Returns the changes of params that the plan requires, as "path : value"."""
+    def changes(self, chosen: Collection[str] = ()) -> list[str]:
+        """Returns the changes of params that the plan requires, as "path : value".
+
+        Leaves out the `chosen` params of the pipeline.
+        """
         p = self._task.pipeline
-        values = {x: None for x in _NONE_IN_PLANS if p.Get(x) is not None}
+        names = [x for x in _NONE_IN_PLANS if x not in chosen]
+        values = {x: None for x in names if p.Get(x) is not None}
         if self._slices != self._own_slices:
             values["slices"] = self._slices
         return [

@@ -297,3 +297,13 @@ def test_blocks_with_local_losses_are_refused() -> None:
     task.local.scheme = "greedy"
     with fails(path="task.local.scheme", got="greedy"):
         ModelTracer(task, DIGITS)
+
+
+def test_a_frozen_layer_among_equal_ones_has_no_slots() -> None:
+    params = reduced(TEXT)
+    p = params.task.Copy().Set(name="task")
+    p.train.bprop_variable_exclusion = "/layer_1/"
+    spec = params.input.Instantiate().element_spec
+    tracer = ModelTracer(p, spec)
+    trained = p.Instantiate().TrainedVariables().values()
+    assert tracer.num_parameters == sum(v.shape.num_elements() for v in trained)

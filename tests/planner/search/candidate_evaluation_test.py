@@ -11,15 +11,22 @@ import pytest
 
 from lingvo_pipe.pipeline.schedules.schedule import Kind
 from lingvo_pipe.pipeline.simulation.contention import busy_shares
+from lingvo_pipe.pipeline.splitting.balance import balanced_boundaries
 from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
-from lingvo_pipe.planner.costs.device_needs import DeviceNeeds
+from lingvo_pipe.planner.costs.device_needs import DeviceNeeds, OversizedCandidate
+from lingvo_pipe.planner.costs.flops_time_model import flops_time
 from lingvo_pipe.planner.costs.traced_model import ModelTracer
 from lingvo_pipe.planner.resources.candidate import Candidate
 from lingvo_pipe.planner.resources.device_model import Contention, DeviceModel
 from lingvo_pipe.planner.resources.hosts import Link
-from lingvo_pipe.planner.search.candidate_evaluation import Evaluation, step_costs
+from lingvo_pipe.planner.search.candidate_evaluation import (
+    Evaluation,
+    find_stages,
+    step_costs,
+)
 from tests.planner.made_up_model import (
     evaluated,
+    every_needs,
     made_up_device,
     made_up_model,
     made_up_models,
@@ -184,3 +191,20 @@ def test_shares_of_a_transformer() -> None:
     assert last == pytest.approx(0.5, abs=0.2)
     # The final norm needs the layers' last product, and the loss the logits.
     assert costs.output_shares == [0, *[0] * len(layers), 0]
+
+
+def test_balanced_stages_that_fit_are_taken() -> None:
+    """Also several on a device, of which one may need more than its share."""
+    several = 0
+    for candidate, model, needs in every_needs():
+        seconds = flops_time(model, ALONE, "float32")
+        work = [cell.forward + cell.backward for cell in seconds]
+        number = needs.schedule.num_stages
+        limit = needs.largest(balanced_boundaries(work, number, model.boundary_bytes))
+        device = dataclasses.replace(ALONE, memory=limit + ALONE.reserved)
+        stages = find_stages(
+            candidate, model, seconds, [device] * candidate.num_devices
+        )
+        assert not isinstance(stages, OversizedCandidate), candidate
+        several += candidate.stages_per_device > 1
+    assert several > 10

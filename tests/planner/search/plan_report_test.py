@@ -108,6 +108,19 @@ def test_it_shows_how_to_start_the_workers(per_host: int, num_workers: int) -> N
     assert sum(len(parse_cluster_spec(x).workers) for x in commands) == num_workers
 
 
+def test_the_cluster_has_all_workers_of_the_devices() -> None:
+    """Replicas that are placed apart leave some hosts' devices out."""
+    device = dataclasses.replace(LARGE, hosts=Hosts(4, DEVICE.link))
+    resources = Resources((device,) * 16, BATCH_SIZE)
+    constraints = Constraints(num_devices=3, num_replicas=4)
+    result = plan(made_up_models(device), resources, constraints)
+    hosts = resources.limited_devices[0].hosts
+    devices, _ = run_flags(result.fastest[0], hosts=hosts)
+    named = max(map(int, re.findall(r"worker:(\d+)", devices)))
+    (cluster,) = re.findall(r"--cluster=(\S+)$", report(result, resources), re.M)
+    assert len(parse_cluster_spec(cluster).workers) == named + 1 == 4
+
+
 def test_it_shows_what_waits_on_the_host() -> None:
     device = dataclasses.replace(LARGE, host_bandwidth=1e9)
     result = found(Constraints(num_devices=4, offload="always"), device)
