@@ -26,8 +26,9 @@ from lingvo_pipe.training.eval.run_weights import open_run, weights_in_turn
 from lingvo_pipe.training.run.changed_params import (
     check_allowed,
     check_use,
-    unused_input,
+    unused_params,
 )
+from lingvo_pipe.training.run.run_classes import read_class_names
 from lingvo_pipe.training.run.run_directory import RunDirectory
 from lingvo_pipe.training.run.run_input import check_meaning
 from lingvo_pipe.training.run.run_vocabulary import check_vocabulary
@@ -88,7 +89,7 @@ def export_trained(request: ModelRequest, use: RunUse) -> None:
     check_meaning(directory.path, data)
     for step in steps:
         path = directory.export_path / str(step)
-        export_model(task, data, path)
+        export_model(task, data, path, read_class_names(directory.path))
         log(f"Exported the checkpoint of step {step} to {path}.")
 
 
@@ -189,9 +190,9 @@ def _prepare(
         # Checked first, because building the model may take minutes.
         check_input(data)
         directory = use.open(request.name, model)
-        registered = model_registry.GetClass(request.name)().Train()
+        registered = model_registry.GetParams(request.name, "Train").ToText()
         trained = directory.read_params() or ""
-        note = joined(note, unused_input(trained, registered, model.input))
+        note = joined(note, unused_params(trained, registered, model.ToText()))
         configure_inputs(model.task, data)
         task, log = plain_task(model.task).Instantiate(), log_after(note, log_to)
     steps = weights_in_turn(task, directory, use.checkpoint, use.follow_seconds, log)

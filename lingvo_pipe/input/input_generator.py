@@ -6,9 +6,10 @@ Any class with these four can be a model's input. Further members are optional:
   of images show.
 - A param `dataset`: the flag --dataset sets it, by the class method
   `ReplaceDataset(params, name)` if the input has this method.
-- `Place(step)`: for an input that reaches a late batch only by processing earlier data.
-  The method returns the position of the batch before `step` as a text, which
-  checkpoints store. TrainBatches then takes the text as a second argument, `place`.
+- `Place(step)`: returns a text that checkpoints store. It is the position of the batch
+  before `step`, for an input that reaches a late batch only by processing earlier data,
+  or a fingerprint of the data, for a warning if they have changed. TrainBatches then
+  takes the text as a second argument, `place`.
 """
 
 from typing import Protocol

@@ -19,7 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for module in flags.imports:
         importlib.import_module(module)
     if flags.check:
-        _check(flags.dataset, flags.data_dir)
+        _check(flags.dataset, flags.data_dir, flags.manual_dir)
         return
     try:
         builder = prepared.find_builder(flags.dataset, flags.data_dir)
@@ -35,12 +35,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"Data set {flags.dataset} is prepared in {builder.data_dir}.")
 
 
-def _check(name: str, data_dir: str | None) -> None:
+def _check(name: str, data_dir: str | None, manual_dir: str | None) -> None:
+    from lingvo_pipe.core.errors import UserValueError
     from lingvo_pipe.input.images.folder_report import report_folder
     from lingvo_pipe.input.images.image_folder import ImageFolder
     from lingvo_pipe.input.images.image_input import find_dataset
 
     try:
+        if manual_dir is not None:
+            expected = "no such flag beside --check"
+            raise UserValueError(path="--manual_dir", expected=expected, got=manual_dir)
         dataset = find_dataset(name, data_dir)
         if not isinstance(dataset, ImageFolder):
             sys.exit(

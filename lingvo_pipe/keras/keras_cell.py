@@ -131,7 +131,7 @@ class KerasCell(BaseLayer):
         return tuple(
             part
             for x in calls.kept
-            for part in _padded(triple(values[x], x in calls.outputs), x, context)
+            for part in _padded(triple(values[x], x in calls.with_logits), x, context)
         )
 
     @property

@@ -58,9 +58,13 @@ class LossAndMetrics:
         # Whether losses are computed from the whole mini-batch's outputs.
         self.is_exact = exact_losses is True
         self._layers_add_losses = False
-        self.is_prepared = False  # Whether exactness is chosen.
+        self._prepared: set[str] = set()  # See `is_prepared`.
         self._are_flat = False  # Whether an output has no dimension but the examples.
         self._functions: dict[tuple[int, int], Callable[..., NestedMap]] = {}
+
+    def is_prepared(self, y: Any, sample_weight: Any) -> bool:
+        """Returns whether exactness is chosen for data nested in this way."""
+        return _nested(y, sample_weight) in self._prepared
 
     def outputs(self, model: keras.Model, x: Any) -> Any:
         """Returns the specs of a model's outputs, and notes if layers add losses."""
@@ -144,7 +148,6 @@ class LossAndMetrics:
         Raises:
             ValueError: if a loss has an unknown reduction, or reads trained weights.
         """
-        self.is_prepared = True
         self._are_flat = any(len(x.shape) < 2 for x in tree.flatten(specs[1]))
         check_reductions(self._loss)
         trackers = [v for m in self._loss.metrics for v in m.variables]
@@ -174,6 +177,7 @@ class LossAndMetrics:
                     model.name,
                     names,
                 )
+        self._prepared.add(_nested(specs[0], specs[2]))
 
     def whole(self, outputs: Sequence[Any], y: Any, sample_weight: Any) -> WholeLoss:
         """Returns the loss of a mini-batch from a pipeline's outputs, `[B, ...]` each.
@@ -271,6 +275,10 @@ class LossAndMetrics:
             )
             for i, x in enumerate(present(triples))
         }
+
+
+def _nested(*data: Any) -> str:
+    return str(tree.map_structure(lambda x: x is None, data))
 
 
 def _check_weights(model: keras.Model, graph: Any) -> None:

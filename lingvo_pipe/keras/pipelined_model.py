@@ -317,8 +317,8 @@ class PipelinedModel(PlainAttributes):
 
     def _build_compilation(self, data: Any) -> None:
         check_loss(self._compile_loss)
-        if not self._compilation.is_prepared:
-            x, y, sample_weight = pipelines.specs_of(data)
+        x, y, sample_weight = pipelines.specs_of(data)
+        if not self._compilation.is_prepared(y, sample_weight):
             specs = y, self._compilation.outputs(self.model, x), sample_weight
             private_names.compute_output_spec(
                 self._compute_loss, x, *specs, training=False

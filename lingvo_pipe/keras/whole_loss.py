@@ -37,7 +37,7 @@ def whole_loss(
         watched = map_present(lambda x: tf.stop_gradient(_wide(x)), outputs)
         floats = _floats(watched)
         tape.watch(floats)
-        value = tf.cast(loss(watched), tf.float32)
+        value = tf.cast(loss(_as_cast(outputs, watched)), tf.float32)
     gradients = tape.gradient(
         value, floats, unconnected_gradients=tf.UnconnectedGradients.ZERO
     )
@@ -78,6 +78,15 @@ def can_be_rerun(graph: Any) -> bool:
 def _wide(x: tf.Tensor) -> tf.Tensor:
     """Returns 16-bit floats as float32, in which small gradients do not become 0."""
     return tf.cast(x, tf.float32) if x.dtype in (tf.float16, tf.bfloat16) else x
+
+
+def _as_cast(outputs: Sequence[Any], wide: Sequence[Any]) -> list[Any]:
+    """Returns wide triples without logits, which Keras loses where it casts outputs."""
+    triples = list(wide)
+    for i in range(0, len(triples), 3):
+        if outputs[i].dtype != wide[i].dtype:
+            triples[i + 2] = None
+    return triples
 
 
 def _floats(outputs: Sequence[Any]) -> list[tf.Tensor]:

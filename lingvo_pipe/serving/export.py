@@ -8,7 +8,7 @@ in the SavedModel's folder describes its signatures.
 """
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,14 +61,17 @@ vocabulary spells it, and at most `max_tokens`, int32 [], that follow it. Import
 Predict = Callable[..., dict[str, tf.Tensor]]
 
 
-def export_model(task: BaseTask, data: Any, path: Path) -> None:
+def export_model(
+    task: BaseTask, data: Any, path: Path, class_names: Sequence[str] = ()
+) -> None:
     """Writes a SavedModel with a task's current weights to the folder `path`.
 
     The signature `serving_default` takes, by name, the fields of a batch on which
     predictions depend, and returns the task's `ServingOutputs`. If the task and its
     input `data` allow it, the signature `classify_images` takes the contents of image
     files, `translate` takes sentences, or `generate` takes prompts. `data.element_spec`
-    has the tf.TensorSpec `[B, ...]` of each field.
+    has the tf.TensorSpec `[B, ...]` of each field. `class_names` are the names of the
+    classes, the input's if empty.
     """
     element_spec = data.element_spec
     specs = {
@@ -86,7 +89,9 @@ def export_model(task: BaseTask, data: Any, path: Path) -> None:
     module.model_variables = list(task.VariablePaths().values())
     signatures = {SIGNATURE: _traced(predict, {name: specs[name] for name in needed})}
     if needed == ["image"] and isinstance(data, protocols.ImageInput):
-        signatures["classify_images"] = _classify_images(predict, data)
+        signatures["classify_images"] = _classify_images(
+            predict, data, class_names or known_class_names(data)
+        )
     if protocols.translates(task, data):
         module.vocabulary = data.vocabulary
         signatures["translate"] = _translate(task, data)
@@ -111,10 +116,10 @@ def predictions(task: BaseTask, batch: NestedMap) -> dict[str, tf.Tensor]:
         return task.ServingOutputs(outputs)
 
 
-def _classify_images(predict: Predict, data: protocols.ImageInput) -> Any:
+def _classify_images(
+    predict: Predict, data: protocols.ImageInput, names: Sequence[str]
+) -> Any:
     spec = tf.TensorSpec(data.image_shape, tf.float32)
-
-    names = known_class_names(data)
 
     def classify_images(images: tf.Tensor) -> dict[str, tf.Tensor]:
         with tf.device("/CPU:0"):

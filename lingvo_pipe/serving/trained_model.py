@@ -27,6 +27,7 @@ from lingvo_pipe.core.errors import (
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.serving.export import predictions
+from lingvo_pipe.training.decode.decoder import check_finite
 from lingvo_pipe.training.decode.generator import DEFAULT_SAMPLING, TextGenerator
 from lingvo_pipe.training.decode.translator import Translator
 from lingvo_pipe.training.eval.run_weights import open_run, weights_in_turn
@@ -160,6 +161,7 @@ class TrainedModel:
         Raises:
             TypeError: if the model does not classify images.
             ValueError: if a path or an array is not an image.
+            FloatingPointError: if a probability is not finite.
         """
         data, classify = self._data, self._classifier
         if isinstance(images, (str, Path)) or getattr(images, "ndim", 4) < 4:
@@ -173,15 +175,19 @@ class TrainedModel:
         prepared = [_prepared(data, image, i) for i, image in enumerate(images)]
         size = data.params.batch_size
         batches = (prepared[i : i + size] for i in range(0, len(prepared), size))
-        return [
-            _classification(probabilities, self._class_names)
-            for batch in batches
-            for probabilities in classify(tf.stack(batch)).numpy()
-        ]
+        rows = [row for batch in batches for row in classify(tf.stack(batch)).numpy()]
+        return [_classification(x, self._class_names, i) for i, x in enumerate(rows)]
 
     @functools.cached_property
     def _data(self) -> Any:
-        data = self._input_params.Instantiate()
+        p = self._input_params
+        try:
+            data = p.Instantiate()
+        except UserLookupError:
+            if not read_class_names(self._path):
+                raise
+            # The folder of the images is absent, and nothing of it is needed.
+            data = p.Copy().Set(dataset=f"image_folder:{p.dataset}").Instantiate()
         check_vocabulary(self._path, data)
         return data
 
@@ -237,7 +243,9 @@ class TrainedModel:
         )
 
 
-def _classification(probabilities: np.ndarray, names: Sequence[str]) -> Classification:
+def _classification(
+    probabilities: np.ndarray, names: Sequence[str], number: int
+) -> Classification:
     if len(names) > probabilities.size:
         raise UserValueError(
             path="input.dataset",
@@ -245,6 +253,7 @@ def _classification(probabilities: np.ndarray, names: Sequence[str]) -> Classifi
             got=len(names),
             hint="Use the data set that the model was trained on.",
         )
+    check_finite(f"images[{number}]", probabilities.max())
     label = int(probabilities.argmax())
     name = names[label] if label < len(names) else str(label)
     return Classification(label, name, probabilities)

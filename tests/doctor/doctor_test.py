@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +26,7 @@ from lingvo_pipe.tools.doctor.byte_matrix import (
 from lingvo_pipe.tools.doctor.examination import Checks, examine, report_text
 from lingvo_pipe.tools.doctor.model import Configuration
 from tests.support.command_line import CommandLine, Outcome
+from tests.support.errors import fails
 from tools.benchmarks.worker_process import process_group
 
 CPUS = [f"/job:localhost/replica:0/task:0/device:CPU:{i}" for i in range(8)]
@@ -62,6 +64,22 @@ def test_the_matrix_has_all_ways_once(number: int) -> None:
     assert ways[0].devices == (devices[0],)
     quick = {way.name for way in combinations(devices, quick=True)}
     assert quick <= {way.name for way in ways}
+
+
+@pytest.mark.parametrize("losses", [(1.0, 1.1), (1.0, math.nan), (math.nan, 1.0)])
+def test_losses_that_differ_or_are_nan_are_refused(
+    losses: tuple[float, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    way = SimpleNamespace(pipeline=lambda devices: None, batch=lambda: None)
+    plain, pipelined = losses
+    for name, value in {
+        "Configuration": lambda *sizes: way,
+        "plain_step": lambda *_: lambda: plain,
+        "pipelined_step": lambda *_: lambda: pipelined,
+    }.items():
+        monkeypatch.setattr(measurements, name, value)
+    with fails(path="loss"):
+        measurements.step_rows(CPUS[:1], 1)
 
 
 def _faulty(wrong: str) -> Callable[[Combination], dict[str, bytes]]:

@@ -148,6 +148,12 @@ def test_all_problems_of_a_folder_are_named(folder, capsys):
     assert "2 of 1, 45 of 3" in capsys.readouterr().out
 
 
+def test_a_check_refuses_a_folder_of_downloads(tmp_path):
+    flags = ["--dataset=pets", f"--data_dir={tmp_path}", "--check", "--manual_dir=mine"]
+    with pytest.raises(SystemExit, match=r"^error: --manual_dir\b.*'mine'.*$"):
+        main(flags)
+
+
 def test_only_some_of_many_bad_files_are_named(folder):
     for i in range(60):
         (folder / "test" / "ant" / f"{i}.txt").touch()

@@ -80,7 +80,7 @@ def test_a_generator_that_never_draws_stays_as_it_is() -> None:
     """Also where the first group has the longer prompts, and skips seeds."""
     drawing, unused = keras.random.SeedGenerator(1), keras.random.SeedGenerator(2)
     sampler = own_sampler(drawing)
-    sampler.seed_generators = [drawing, unused]
+    sampler.seed_generator, sampler.other_generator = drawing, unused
     before = [x.state.numpy().tolist() for x in (drawing, unused)]
     reversed_prompts = {name: x[::-1] for name, x in prompts(4, 10).items()}
     pipelined = pipelined_of(TinyLanguageModel(sampler))

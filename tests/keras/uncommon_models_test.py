@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from keras import layers, ops
 
+from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.keras.pipelined_model import PipelinedModel
 from lingvo_pipe.testing import assert_pipelined_equals_plain
 from tests.keras.toy_models import numbers
@@ -29,12 +30,20 @@ def _assert_alike(
     make: Callable[[], keras.Model],
     *data: Any,
     tolerance: float = 1e-4,
+    batch_size: int = B - 3,
+    exact_losses: bool | str = "auto",
     **compiled: Any,
 ) -> None:
-    compiled = {"optimizer": "sgd", "loss": "mse", **compiled}
-    sizes: dict[str, Any] = {"batch_size": B - 3, "epochs": 1, "devices": (2,)}
     assert_pipelined_equals_plain(
-        make, data, compiled, num_micro_batches=(2,), tolerance=tolerance, **sizes
+        make,
+        data,
+        {"optimizer": "sgd", "loss": "mse", **compiled},
+        batch_size=batch_size,
+        epochs=1,
+        devices=(2,),
+        num_micro_batches=(2,),
+        tolerance=tolerance,
+        exact_losses=exact_losses,
     )
 
 
@@ -114,7 +123,7 @@ def test_weights_that_are_not_cast_stay_as_in_a_mixed_model() -> None:
 
     x = keras.Input((WIDTH,))
     model = keras.Model(x, Scale()(layers.Dense(3)(x)))
-    pipelined = PipelinedModel(model, devices=2)
+    pipelined = PipelinedModel(model)
     expected, predicted = (
         x.predict(numbers(B, WIDTH), verbose=0) for x in (model, pipelined)
     )
@@ -130,7 +139,136 @@ def test_flat_outputs_have_keras_own_means(has_weights: bool) -> None:
         return keras.Model(x, ops.squeeze(layers.Dense(1)(layers.Dense(3)(x)), -1))
 
     data = [numbers(B, WIDTH), numbers(B), _weights()][: 2 + has_weights]
-    _assert_alike(make, *data, metrics=["mae"], weighted_metrics=["mse"])
+    _assert_alike(make, *data, metrics=["mae"])
+
+
+def test_weights_of_flat_outputs_count_after_data_without_weights() -> None:
+    x, y, weights = numbers(B, WIDTH), numbers(B), _weights()
+    losses = []
+    for is_pipelined in (False, True):
+        keras.utils.set_random_seed(1)
+        start = keras.Input((WIDTH,))
+        model = keras.Model(start, ops.squeeze(layers.Dense(1)(start), -1))
+        trained: Any = PipelinedModel(model, num_micro_batches=2)
+        trained = trained if is_pipelined else model
+        trained.compile("sgd", loss="mse")
+        losses.append([trained.evaluate(x, y, verbose=0, batch_size=B)])
+        losses[-1].append(trained.train_on_batch(x, y, sample_weight=weights))
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
+
+
+class _DrawingCell(layers.Layer):
+    """A cell of an RNN, with dropout that draws at each step."""
+
+    state_size = 3
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense, self.dropout = layers.Dense(3), layers.Dropout(0.5, seed=1)
+
+    def build(self, shape: Any) -> None:
+        self.dense.build(shape)
+
+    def call(self, x: Any, states: Any, training: bool = False) -> Any:
+        y = self.dropout(self.dense(x) + states[0], training=training)
+        return y, [y]
+
+
+def test_draws_in_a_loop_are_refused() -> None:
+    """All steps would draw the same numbers there."""
+
+    def make(**options: Any) -> keras.Model:
+        layer = layers.RNN(_DrawingCell(), **options)
+        return keras.Sequential([keras.Input((T, WIDTH)), layer, layers.Dense(2)])
+
+    with pytest.raises(UserValueError, match=r"seed_generator.*\bunroll=True"):
+        PipelinedModel(make())
+    data = numbers(B, T, WIDTH), numbers(B, 2)
+    _assert_alike(lambda: make(unroll=True), *data)
+
+
+def _heads(dtype: str) -> Callable[[], keras.Model]:
+    """Returns a function that makes a softmax that is 0 or 1, before another output."""
+
+    def make() -> keras.Model:
+        x = keras.Input((WIDTH,))
+        options: Any = {"kernel_initializer": keras.initializers.RandomNormal(0, 100)}
+        y = layers.Dense(4, dtype=dtype)(x)
+        softmax = layers.Dense(3, activation="softmax", dtype=dtype, **options)(y)
+        other = layers.Identity(name="a")(layers.Dense(2)(layers.Dense(3)(x)))
+        if dtype == "bfloat16":
+            return keras.Model(x, softmax)
+        return keras.Model(x, [other, layers.Identity(name="b")(softmax)])
+
+    return make
+
+
+def test_logits_pass_layers_that_return_their_input() -> None:
+    y = [numbers(B, 2), np.eye(3, dtype="float32")[np.arange(B) % 3]]
+    loss = ["mse", "categorical_crossentropy"]
+    options: Any = {"loss": loss, "batch_size": B}
+    for exact in (False, True):
+        _assert_alike(
+            _heads("float32"), numbers(B, WIDTH), y, exact_losses=exact, **options
+        )
+
+
+def test_logits_of_16_bits_are_lost_as_in_keras() -> None:
+    y = np.eye(3, dtype="float32")[np.arange(B) % 3]
+    _assert_alike(
+        _heads("bfloat16"),
+        numbers(B, WIDTH),
+        y,
+        loss="categorical_crossentropy",
+        exact_losses=True,
+        tolerance=0.02,
+    )
+
+
+@pytest.mark.usefixtures("mixed_precision")
+def test_a_sequential_model_within_rounds_its_inputs() -> None:
+    x = keras.Input((2,))
+    inner = keras.Sequential([keras.Input((2,)), layers.Embedding(2000, 3)])
+    model = keras.Model(x, inner(x))
+    tokens = np.array([[1001.0, 1003.0]], "float32")
+    expected, predicted = (
+        x.predict(tokens, verbose=0) for x in (model, PipelinedModel(model))
+    )
+    np.testing.assert_array_equal(predicted, expected)
+
+
+def test_a_sequential_model_of_several_inputs_is_refused() -> None:
+    class Sum(layers.Layer):
+        def call(self, inputs: Any, **unused: Any) -> Any:
+            return inputs[0] + inputs[1]
+
+    inputs = [keras.Input((WIDTH,)), keras.Input((WIDTH,))]
+    inner = keras.Sequential([Sum(), layers.Dense(3)])
+    model = keras.Model(inputs, layers.Dense(2)(inner(inputs)))
+    with fails(path=f"model {inner.name!r}"):
+        PipelinedModel(model)
+
+
+def test_images_of_another_size_are_refused_as_by_keras() -> None:
+    x = keras.Input((8, 8, 1))
+    y = layers.GlobalAveragePooling2D()(layers.Conv2D(2, 3)(x))
+    model = keras.Model(x, y)
+    for trained in (model, PipelinedModel(model)):
+        with pytest.raises(ValueError, match="incompatible"):
+            trained.predict(numbers(B, 16, 16, 1), verbose=0)
+
+
+def test_a_loss_of_weights_is_refused_at_each_fit() -> None:
+    model = _dense()
+
+    def loss(y: Any, z: Any) -> Any:
+        return ops.mean(ops.square(y - z), -1) + ops.sum(model.layers[0].kernel)
+
+    pipelined: Any = PipelinedModel(model, exact_losses=True)
+    pipelined.compile("sgd", loss=loss)
+    for _ in range(2):
+        with fails(path="compile(loss=...)"):
+            pipelined.fit(numbers(B, WIDTH), numbers(B, 3), verbose=0)
 
 
 def _dense() -> keras.Model:

@@ -32,8 +32,8 @@ def _slowly(batches: tf.data.Dataset) -> tf.data.Dataset:
 class SlowImages(ImageClassificationInput):
     """Images, read slowly."""
 
-    def TrainBatches(self, start_step: int = 0) -> tf.data.Dataset:
-        return _slowly(super().TrainBatches(start_step))
+    def TrainBatches(self, start_step: int = 0, place: str = "") -> tf.data.Dataset:
+        return _slowly(super().TrainBatches(start_step, place))
 
 
 class SlowTranslations(TranslationInput):

@@ -96,18 +96,23 @@ def test_images_are_classified_as_by_the_pipeline(
     np.testing.assert_array_equal(found["label"], logits.argmax(-1))
 
 
+def linear_classifier(num_channels: int, num_classes: int) -> Any:
+    p = ImageClassifier.Params().Set(name="task")
+    p.pipeline.cell_tpl = [
+        GlobalAveragePoolingLayer.Params(),
+        FCLayer.Params().Set(input_dim=num_channels, output_dim=num_classes),
+    ]
+    task = p.Instantiate()
+    randomize(task)
+    return task
+
+
 def test_files_of_images_are_classified_as_their_pixels_are(tmp_path: Path) -> None:
     """Files are prepared within the model, as the input prepares images."""
     pixels = np.random.default_rng(0).integers(0, 17, [3, 8, 8, 1], np.uint8)
     data = ImageClassificationInput.Params().Set(batch_size=2, pixel_max=16)
     data.labels = [*range(9, -1, -1)]  # So names differ from positions.
-    p = ImageClassifier.Params().Set(name="task")
-    p.pipeline.cell_tpl = [
-        GlobalAveragePoolingLayer.Params(),
-        FCLayer.Params().Set(input_dim=1, output_dim=10),
-    ]
-    task = p.Instantiate()
-    randomize(task)
+    task = linear_classifier(1, 10)
     export_model(task, data.Instantiate(), tmp_path / "7")
     signatures = tf.saved_model.load(str(tmp_path / "7")).signatures
     files = [tf.io.encode_png(image).numpy() for image in pixels]
@@ -128,6 +133,17 @@ def test_files_of_images_are_classified_as_their_pixels_are(tmp_path: Path) -> N
     readme = (tmp_path / "7" / "README.md").read_text()
     assert "float32 [B, 8, 8, 1]" in readme
     assert "Pixels from 0 to 16 are divided by it." in readme
+
+
+def test_names_of_classes_are_the_runs_if_the_images_are_absent(tmp_path: Path) -> None:
+    data = ImageClassificationInput.Params().Set(batch_size=1, image_size=1)
+    data.dataset = f"image_folder:{tmp_path}/absent"
+    task = linear_classifier(3, 2)
+    export_model(task, data.Instantiate(), tmp_path / "7", ["bee", "cat"])
+    signatures = tf.saved_model.load(str(tmp_path / "7")).signatures
+    png = tf.io.encode_png(np.zeros([1, 1, 3], np.uint8))
+    found = signatures["classify_images"](images=png[tf.newaxis])
+    assert found["class_name"].numpy()[0] in (b"bee", b"cat")
 
 
 def test_any_number_of_examples_is_served(tmp_path: Path, classifier: Any) -> None:

@@ -37,14 +37,14 @@ device_faults._compute = _compute_or_fail
 class FailingInput(ImageClassificationInput):
     """Images, with which a step fails as if by its device."""
 
-    def TrainBatches(self, start_step: int = 0) -> tf.data.Dataset:
+    def TrainBatches(self, start_step: int = 0, place: str = "") -> tf.data.Dataset:
         def batches() -> Iterator[NestedMap]:
             for step, batch in enumerate(images, start_step):
                 if step == _STEP and _FAULTY.exists():
                     raise RuntimeError("CUDA_ERROR_ILLEGAL_ADDRESS")
                 yield batch
 
-        images = super().TrainBatches(start_step)
+        images = super().TrainBatches(start_step, place)
         spec = images.element_spec
         return tf.data.Dataset.from_generator(batches, output_signature=spec)
 

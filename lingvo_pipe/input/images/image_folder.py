@@ -92,12 +92,12 @@ class ImageFolderSplit:
     def __init__(self, examples: list[tuple[str, int]]) -> None:
         paths, labels = zip(*examples, strict=True)
         self._paths = tf.constant(paths)
-        self._labels = tf.constant(labels, tf.int32)
+        self.labels = tf.constant(labels, tf.int32)
         self.num_examples = len(examples)
 
     def Fetch(self, indices: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the paths, string [K], and labels, int32 [K], of examples."""
-        return tf.gather(self._paths, indices), tf.gather(self._labels, indices)
+        return tf.gather(self._paths, indices), tf.gather(self.labels, indices)
 
     def Read(self, record: tuple[tf.Tensor, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
         path, label = record

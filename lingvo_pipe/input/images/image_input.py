@@ -11,10 +11,11 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from lingvo_pipe.core.checks import check_counts
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserLookupError, UserValueError
 from lingvo_pipe.core.regular_file import check_local
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.hyperparams.param_rules import check_params
+from lingvo_pipe.input.data_fingerprint import DataFingerprint
 from lingvo_pipe.input.example_order import stream_indices
 from lingvo_pipe.input.images import (
     image_errors,
@@ -116,7 +117,7 @@ class ImageClassificationInput:
         """Changes the params `p` to another data set, called `name`.
 
         The new images get the shape of the present ones, by `image_size` and `channels`
-        if these are unset. `pixel_max` becomes None.
+        if these are unset. `pixel_max` and `labels` become None.
         """
         if name == p.dataset:
             return
@@ -125,7 +126,8 @@ class ImageClassificationInput:
             shape = p.Instantiate().image_shape
         if p.image_size is None and shape[0] is not None:
             p.image_size = shape[0] if shape[0] == shape[1] else list(shape[:2])
-        p.Set(dataset=name, pixel_max=None, channels=p.channels or shape[2])
+        p.Set(dataset=name, pixel_max=None, labels=None)
+        p.channels = p.channels or shape[2]
 
     def __init__(self, params: InstantiableParams) -> None:
         check_params(params, checks.INPUT_RULES)
@@ -184,8 +186,10 @@ class ImageClassificationInput:
             weight=tf.TensorSpec((batch_size,), tf.float32),
         )
 
-    def TrainBatches(self, start_step: int = 0) -> tf.data.Dataset:
+    def TrainBatches(self, start_step: int = 0, place: str = "") -> tf.data.Dataset:
         """Returns the endless batches of training, from step `start_step` on.
+
+        A warning tells if `place`, from `Place`, is of other data.
 
         Raises:
             ValueError: if a batch has more examples than the split.
@@ -199,6 +203,7 @@ class ImageClassificationInput:
                 f"split {p.split!r}",
                 got=p.batch_size,
             )
+        self._fingerprint.check(place)
         seed, start = p.random_seed if p.shuffle else None, start_step * p.batch_size
         draws = pipeline.training_draws(seed, start, num_examples)
 
@@ -209,6 +214,10 @@ class ImageClassificationInput:
 
         batches = self._batches(draws, self._train_chain)
         return image_errors.NamedErrorsDataset(batches, self._source, examples)
+
+    def Place(self, step: int) -> str:
+        """Returns a fingerprint of the examples, which is the same at any step."""
+        return self._fingerprint.text
 
     def EvalBatches(self) -> tf.data.Dataset:
         """Returns batches with each example once, in order. Padding has weight 0."""
@@ -236,13 +245,14 @@ class ImageClassificationInput:
         chain, seed = self._eval_chain, tf.zeros([2], tf.int64)
         shape, pixel_max = self._dataset.format.shape, self._pixel_max
         if image.dtype == tf.string:
-            image = image_source.decode_image(image, shape[-1], None)
+            dtype = checks.file_dtype(self._dataset.format.dtype, pixel_max)
+            image = image_source.decode_image(image, shape[-1], None, dtype)
         if not image.shape.is_compatible_with(shape):
             expected = f"pixels [H, W, C] of shape {shape}"
             got = tuple(image.shape)
             hint = checks.shape_hint(got, shape)
             raise UserValueError(path="image", expected=expected, got=got, hint=hint)
-        image = tf.ensure_shape(image, shape)
+        image = tf.cast(tf.ensure_shape(image, shape), tf.float32)
         tf.debugging.Assert(
             tf.reduce_all((image >= 0) & (image <= pixel_max)),
             [f"Expected pixels from 0 to {pixel_max}; got up to", tf.reduce_max(image)],
@@ -267,6 +277,11 @@ class ImageClassificationInput:
         checks.check_num_logits(p, self.class_names)
         checks.check_pixels(p, source, self._pixel_max)
         return source if p.labels is None else LabelSubset(source, p.labels)
+
+    @functools.cached_property
+    def _fingerprint(self) -> DataFingerprint:
+        labels = getattr(self._source, "labels", ())
+        return DataFingerprint(self.num_examples, [np.asarray(labels)])
 
     @property
     def _pixel_max(self) -> float:
@@ -297,6 +312,10 @@ class ImageClassificationInput:
 _FOLDER = "image_folder:"
 
 
+class _UnknownDatasetError(UserValueError, UserLookupError):
+    """A name of no data set that is known, and of no folder."""
+
+
 def find_dataset(name: str, data_dir: str | None) -> image_source.ImageDataset:
     """Returns the data set called `name`, without opening it.
 
@@ -305,7 +324,8 @@ def find_dataset(name: str, data_dir: str | None) -> image_source.ImageDataset:
     data set of this name.
 
     Raises:
-        ValueError: if no such data set is known.
+        ValueError: if no such data set is known. For an unknown name, the error is also
+            a LookupError.
     """
     path = name.removeprefix(_FOLDER)
     check_local("dataset", path)
@@ -320,7 +340,7 @@ def find_dataset(name: str, data_dir: str | None) -> image_source.ImageDataset:
             raise
         if folder.has_folder(""):
             return folder
-        raise UserValueError(
+        raise _UnknownDatasetError(
             path="dataset",
             expected="a name in TensorFlow Datasets, or a folder of your own images in "
             f"{parent}, with train/CLASS/IMAGE.jpg and test/CLASS/IMAGE.jpg",

@@ -59,6 +59,12 @@ def check_pixel_max(p: InstantiableParams, image_format: ImageFormat) -> None:
         )
 
 
+def file_dtype(dtype: tf.DType, pixel_max: float) -> tf.DType:
+    """Returns the dtype of a decoded file, for a data set with pixels of `dtype`."""
+    is_deep = dtype != tf.uint8 and pixel_max > BYTE_MAX
+    return tf.uint16 if dtype == tf.uint16 or is_deep else tf.uint8
+
+
 def check_pixels(p: InstantiableParams, source: ImageSource, pixel_max: float) -> None:
     """Raises a ValueError if pixels of a source are not from 0 to `pixel_max`.
 

@@ -25,7 +25,10 @@ class ImageFormat:
 
 
 class ImageSource(Protocol):
-    """One split of a data set of images, with random access to the examples."""
+    """One split of a data set of images, with random access to the examples.
+
+    If the labels are known without reading examples, `labels` has them, int32 [N].
+    """
 
     @property
     def format(self) -> ImageFormat:
@@ -91,17 +94,23 @@ _MARGIN = 2
 
 
 def decode_image(
-    encoded: tf.Tensor, num_channels: int, choose_window: ChooseWindow | None
+    encoded: tf.Tensor,
+    num_channels: int,
+    choose_window: ChooseWindow | None,
+    dtype: tf.DType = tf.uint8,
 ) -> tf.Tensor:
-    """Decodes an image file, or only a window of the image: uint8 [H, W, C].
+    """Decodes an image file, or only a window of the image: [H, W, C].
 
     `encoded`, string [], is a JPEG, PNG, GIF or BMP file. `choose_window` maps the
     image's shape to a window. Of a JPEG, little more than the window is decoded,
-    bitwise equal to that part of the whole image.
+    bitwise equal to that part of the whole image. `dtype` is uint8, or uint16 for whole
+    images.
     """
 
     def whole() -> tf.Tensor:
-        image = tf.io.decode_image(encoded, num_channels, expand_animations=False)
+        image = tf.io.decode_image(
+            encoded, num_channels, dtype, expand_animations=False
+        )
         return tf.ensure_shape(image, [None, None, num_channels])
 
     if choose_window is None:

@@ -30,6 +30,7 @@ class LabelSubset:
         self.num_examples = len(self._indices)
         self._new = np.zeros(max(labels) + 1, np.int32)
         self._new[list(labels)] = np.arange(len(labels))
+        self.labels = self._new[old[self._indices]]
 
     def Fetch(self, indices: tf.Tensor) -> Any:
         return self._source.Fetch(tf.gather(self._indices, indices))

@@ -16,7 +16,6 @@ Rows five times as long as most sentences are filled to 98 %. A million sentence
 second or two. Shapes: N sentences in the data, n in a batch of B rows.
 """
 
-import hashlib
 import itertools
 import json
 import math
@@ -26,8 +25,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from absl import logging
 
+from lingvo_pipe.input.data_fingerprint import DataFingerprint
 from lingvo_pipe.input.text.mixture_order import MixtureOrder
 
 # Sentences packed together: enough for rows without gaps, and packed in milliseconds.
@@ -137,7 +136,7 @@ class PlanPositions:
         for old in list(self._positions):
             if old < position.step:
                 del self._positions[old]
-        return json.dumps([self._fingerprint, *position])
+        return json.dumps([self._fingerprint.text, *position])
 
     def read(self, text: str, step: int) -> Position:
         """Returns the position that `text_before` wrote, to continue at `step`.
@@ -147,18 +146,12 @@ class PlanPositions:
         if text:
             fingerprint, *numbers = json.loads(text)
             position = Position(*numbers)
-            if fingerprint != self._fingerprint:
-                logging.warning(
-                    "The training sentences, or params of their batches, have changed "
-                    "since the checkpoint: from here on batches differ from an "
-                    "uninterrupted run's."
-                )
-            elif position.step <= step:
+            if self._fingerprint.check(fingerprint) and position.step <= step:
                 return position
         return FIRST
 
 
-def _fingerprint(planner: BatchPlanner, order: MixtureOrder) -> str:
+def _fingerprint(planner: BatchPlanner, order: MixtureOrder) -> DataFingerprint:
     settings = (
         planner.capacity,
         planner.batch_size,
@@ -167,11 +160,8 @@ def _fingerprint(planner: BatchPlanner, order: MixtureOrder) -> str:
         order.shuffle,
         sorted(order.members),
     )
-    digest = hashlib.sha256(repr(settings).encode())
     arrays = [planner.lengths, *(order.members[name] for name in sorted(order.members))]
-    for array in arrays:
-        digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()[:16]
+    return DataFingerprint(settings, arrays)
 
 
 def pack(lengths: np.ndarray, capacity: tuple[int, int]) -> list[list[int]]:

@@ -9,6 +9,7 @@ from lingvo_pipe.core.checks import check_counts, is_sequence
 from lingvo_pipe.core.near_names import first_names
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.hyperparams.param_rules import SWITCH, Rule, check_params
+from lingvo_pipe.input.data_fingerprint import DataFingerprint
 from lingvo_pipe.input.text import text_files
 from lingvo_pipe.input.text.text_input import TextInput
 from lingvo_pipe.input.text.token_rows import column, cut_rows, token_positions
@@ -82,12 +83,20 @@ class LanguageModelInput(TextInput):
             weights=tf.TensorSpec(shape, tf.float32),
         )
 
-    def TrainBatches(self, start_step: int = 0) -> tf.data.Dataset:
-        """Returns the endless batches of training, from step `start_step` on."""
+    def TrainBatches(self, start_step: int = 0, place: str = "") -> tf.data.Dataset:
+        """Returns the endless batches of training, from step `start_step` on.
+
+        A warning tells if `place`, from `Place`, is of other data.
+        """
         check_counts(start_step=start_step, minimum=0)
+        self._fingerprint.check(place)
         size = self.params.batch_size
         firsts = tf.data.Dataset.counter(start_step * size, size)
         return self._batches(firsts, self._training_stream, None)
+
+    def Place(self, step: int) -> str:
+        """Returns a fingerprint of the documents, which is the same at any step."""
+        return self._fingerprint.text
 
     def EvalBatches(self) -> tf.data.Dataset:
         """Returns batches with all tokens once, in order. Last rows may be padding."""
@@ -133,6 +142,10 @@ class LanguageModelInput(TextInput):
         files = first_names([str(name) for name in self.params.files], _MAX_NAMED)
         vocabulary.WarnOfUnknown({files: share})
         return num_tokens + 1
+
+    @functools.cached_property
+    def _fingerprint(self) -> DataFingerprint:
+        return DataFingerprint(len(self._lengths), [self._lengths])
 
     @functools.cached_property
     def _training_stream(self) -> TokenStream:

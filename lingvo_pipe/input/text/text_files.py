@@ -75,7 +75,7 @@ class LineFile:
     def between(self, first: int, after: int) -> bytes:
         """Returns the text of the lines from `first` to `after - 1`, at least one."""
         text = self._bytes[self._starts[first] : self._ends[after - 1]]
-        return text.removesuffix(b"\r")
+        return text.replace(b"\r\n", b"\n").removesuffix(b"\r")
 
     def num_bytes(self, first: np.ndarray, after: np.ndarray) -> np.ndarray:
         """Returns the bytes in lines `first` to `after - 1`, for K pairs: int64 [K]."""

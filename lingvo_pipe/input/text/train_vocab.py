@@ -75,6 +75,9 @@ def _check(flags: argparse.Namespace) -> None:
         expected = "either files or a data set"
         got = Words(f"files {flags.files} and --dataset={flags.dataset}")
         raise UserValueError(path="--dataset", expected=expected, got=got)
+    if flags.files and flags.split != "train":
+        expected = "a split only with --dataset"
+        raise UserValueError(path="--split", expected=expected, got=flags.split)
     names = flags.languages
     if any(not n or n.split() != [n] for n in names) or len({*names}) < len(names):
         expected = "different names with commas and no spaces, such as de,en"

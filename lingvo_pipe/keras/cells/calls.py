@@ -18,6 +18,7 @@ import keras
 import tensorflow as tf
 from keras import tree
 
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.keras.cells.private_names import (
     Functional,
     get_mask,
@@ -25,6 +26,7 @@ from lingvo_pipe.keras.cells.private_names import (
     is_graph,
     nodes_in_order,
     rounded_inputs,
+    rounds,
     set_mask,
     standardized_inputs,
 )
@@ -123,9 +125,10 @@ def _collect(
             (node.arguments.args, node.arguments.kwargs),
         )
         if is_graph(node.operation):
+            _check_graph(node.operation)
             inner, mask = node.operation, kwargs.get("mask")
             block_inputs = _inputs_of(graph_of(inner), *args, **kwargs)
-            if _has_boundary(graph_of(inner), block_inputs, mask):
+            if _has_boundary(inner, block_inputs, mask):
                 boundary = _boundary_call(inner, block_inputs, mask, numbers)
                 calls.append(boundary)
                 block_inputs = list(boundary.made)
@@ -136,6 +139,16 @@ def _collect(
             calls.append(KerasCall(node.operation, args, kwargs, made, models))
         tensors.update(zip(map(id, node.outputs), outputs, strict=True))
     return [tensors[id(x)] for x in graph.outputs]
+
+
+def _check_graph(model: keras.Model) -> None:
+    if graph_of(model) is None:
+        raise UserValueError(
+            path=f"model {model.name!r}",
+            expected="a model within that Keras can trace, of one input",
+            got=Words("a Sequential model without a graph"),
+            hint="Write it as keras.Model(inputs, outputs).",
+        )
 
 
 class Boundary(keras.Operation):
@@ -183,9 +196,11 @@ def _boundary_call(
     return KerasCall(Boundary(model), (inputs,), {"mask": mask}, outputs)
 
 
-def _has_boundary(graph: Functional, inputs: Sequence[GraphTensor], mask: Any) -> bool:
+def _has_boundary(model: keras.Model, inputs: Sequence[GraphTensor], mask: Any) -> bool:
     has_mask = any(isinstance(x, GraphTensor) for x in tree.flatten(mask))
     return has_mask or any(
-        x.spec.dtype != y.dtype or len(x.spec.shape) != len(y.shape)
-        for x, y in zip(inputs, graph.inputs, strict=True)
+        x.spec.dtype != y.dtype
+        or len(x.spec.shape) != len(y.shape)
+        or rounds(model, y.dtype)
+        for x, y in zip(inputs, graph_of(model).inputs, strict=True)
     )

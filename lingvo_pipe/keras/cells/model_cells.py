@@ -57,7 +57,7 @@ class CellCalls:
     draws: Mapping[bool, Sequence[RandomDraws]]  # Of each call, in training or not.
     given: Sequence[GraphTensor]  # The tensors that the cell is given.
     kept: Sequence[GraphTensor]  # The tensors that it passes on.
-    outputs: Collection[GraphTensor]  # The outputs of the model.
+    with_logits: Collection[GraphTensor]  # Those whose logits a loss may take.
     variables: list[CellVariable]  # The variables, each once.
     # Whether the cell uses the Keras model's own variables, or creates others.
     shares_variables: bool
@@ -101,7 +101,7 @@ def model_cells(model: keras.Model, shares_variables: bool = True) -> ModelCells
     owners: dict[int, str] = {}
     cells: dict[str, CellCalls] = {}
     tied = {}
-    ranges = cut(model_calls)
+    ranges, logits = cut(model_calls), _with_logits(model_calls)
     num_cells = collections.Counter(
         key for x in ranges for key in {id(v) for v in _variables(calls, x)}
     )
@@ -133,7 +133,7 @@ def model_cells(model: keras.Model, shares_variables: bool = True) -> ModelCells
             {key: noted[start:stop] for key, noted in draws.items()},
             given,
             kept,
-            model_calls.outputs,
+            logits,
             variables,
             shares_variables,
         )
@@ -172,6 +172,16 @@ def cut(model: ModelCalls) -> list[CellRange]:
         cells.append(CellRange(start, stop, live, kept))
         live = kept
     return cells
+
+
+def _with_logits(model: ModelCalls) -> set[GraphTensor]:
+    """Returns the outputs, and tensors that a layer may pass on as an output."""
+    tensors = set(model.outputs)
+    for call in reversed(model.calls):
+        if not tensors.isdisjoint(call.made):
+            shapes = [x.spec.shape for x in call.made]
+            tensors.update(x for x in call.taken if x.spec.shape in shapes)
+    return tensors
 
 
 def _sums(counts: Iterable[collections.Counter[int]]) -> list[collections.Counter[int]]:

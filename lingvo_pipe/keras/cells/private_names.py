@@ -76,6 +76,17 @@ def convert_inputs_as(model: keras.Model, other: keras.Model) -> None:
         setattr(other, name, getattr(model, name))
 
 
+def rounds(model: keras.Model, dtype: str) -> bool:
+    """Returns whether Keras rounds inputs of a dtype for a model."""
+    is_float = model.autocast and backend.is_float_dtype(dtype)
+    return bool(model._convert_input_args and is_float and dtype != model.input_dtype)
+
+
+def check_inputs(model: keras.Model, inputs: Any) -> None:
+    """Raises ValueError if a call of the model would refuse the inputs' shapes."""
+    model._assert_input_compatibility(inputs)
+
+
 def rounded_inputs(model: keras.Model, inputs: Any) -> Any:
     """Returns inputs in the dtype to which Keras converts them for a model."""
     if not model._convert_input_args:  # A functional model takes them as they are.

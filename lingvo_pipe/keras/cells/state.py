@@ -31,6 +31,7 @@ from lingvo_pipe.keras.cells.private_names import (
     run_operation,
 )
 from lingvo_pipe.keras.cells.row_seed import UNKNOWN, SeedState, noted_draws
+from lingvo_pipe.layers.core.forward_context import control_flow, graph_of_call
 
 _SEED_NAME = "seed_generator_state"
 # Sizes for which draws are noted: two numbers of examples, and the size of all other
@@ -77,7 +78,7 @@ class CellScope(keras.StatelessScope):
         super().__init__(collect_losses=True)
         self.writes: collections.Counter[int] = collections.Counter()
         self.reads: collections.Counter[int] = collections.Counter()
-        self._rows = first_row, num_rows
+        self._rows, self._graph = (first_row, num_rows), graph_of_call()
         self._seeds = {id(v) for v in variables if is_seed(v)}
         if first_row is None:
             self._seeds.clear()
@@ -87,6 +88,13 @@ class CellScope(keras.StatelessScope):
     def add_update(self, update: tuple[keras.Variable, Any]) -> None:
         """Sets a variable's value, and counts the write."""
         variable, value = update
+        if is_seed(variable) and control_flow(self._graph):
+            raise UserValueError(
+                path=f"variable {variable.path!r}",
+                expected="random numbers drawn outside of loops and conditions",
+                got=Words("a draw in one, which all iterations would share"),
+                hint="Draw before it. An RNN of a cell that draws takes unroll=True.",
+            )
         self.writes[id(variable)] += 1
         if tf.is_tensor(value):  # As in Keras, a variable has no gradient to its value.
             value = tf.stop_gradient(value)
@@ -114,7 +122,7 @@ def kinds_of(
     kinds: dict[int, VariableKind] = {}
     for layer in below:
         # In a layer, it may run as in an evaluation, and leave its averages.
-        norm = _is_norm(layer) and layer.trainable and id(layer.moving_mean) in written
+        norm = is_norm(layer) and layer.trainable and id(layer.moving_mean) in written
         if norm and layer.momentum < 1.0:  # Else they stay, too.
             mean = place[id(layer.moving_mean)]
             kinds[id(layer.moving_mean)] = VariableKind("mean", layer)
@@ -131,7 +139,7 @@ def kinds_of(
     return [kinds[id(v)] for v in variables]
 
 
-def _is_norm(layer: Any) -> bool:
+def is_norm(layer: Any) -> bool:
     """Returns whether a layer averages moments by Keras's own rule."""
     kind = keras.layers.BatchNormalization
     return isinstance(layer, kind) and type(layer).call is kind.call
@@ -148,7 +156,7 @@ def mask_weights(layer: Any, masks: Sequence[tf.Tensor]) -> dict[int, tf.Tensor]
     The weight, [] float64, is the sum of the first mask. Without masks there is none.
     """
     inner = flat_layers(layer) if masks and isinstance(layer, keras.Layer) else []
-    norms = list(filter(_is_norm, inner))
+    norms = list(filter(is_norm, inner))
     if norms and norms != [layer]:
         raise UserValueError(
             path=f"layer {layer.name!r}",
@@ -221,7 +229,7 @@ def written_by(call: KerasCall) -> Collection[int]:
     weights = _weight_ids(layers)
     states = [v for v in call.variables if not (id(v) in weights or is_seed(v))]
     is_traced = any(len(v.shape) > 1 for v in states)
-    is_traced |= not _is_norm(call.operation) and any(map(_is_norm, layers))
+    is_traced |= not is_norm(call.operation) and any(map(is_norm, layers))
     for (num_examples, _), size in _TRIALS if is_traced else ():
         with contextlib.suppress(Exception):  # The layer may not take these sizes.
             return _traced_draws(call, True, num_examples, size)[0]

@@ -17,6 +17,7 @@ from keras import tree
 
 from lingvo_pipe.keras.cells.private_names import (
     Functional,
+    check_inputs,
     get_logits,
     get_mask,
     graph_of,
@@ -67,7 +68,9 @@ def all_attached(triples: Sequence[Any]) -> list[tf.Tensor]:
 
 def first_inputs(model: keras.Model, x: Any) -> list[Any]:
     """Returns a model's inputs as flat triples for the first cell."""
-    flat = standardized_inputs(graph_of(model), rounded_inputs(model, x))
+    rounded = rounded_inputs(model, x)
+    check_inputs(model, rounded)
+    flat = standardized_inputs(graph_of(model), rounded)
     return [z for value in flat for z in triple(value, with_logits=False)]
 
 

@@ -19,7 +19,7 @@ from keras import tree
 from lingvo_pipe.core.near_names import first_names
 from lingvo_pipe.keras.cells import private_names
 from lingvo_pipe.keras.cells.calls import KerasCall, calls_of
-from lingvo_pipe.keras.cells.state import draws_of
+from lingvo_pipe.keras.cells.state import draws_of, is_norm
 from lingvo_pipe.keras.mixing.call_graph import graph_of_call
 from lingvo_pipe.keras.mixing.call_trial import call_mixes
 from lingvo_pipe.keras.mixing.random_rows import (
@@ -90,7 +90,7 @@ def mixing_layers(model: keras.Model) -> list[str]:
 
 
 def _normalizes(layer: keras.Layer) -> bool:
-    return isinstance(layer, keras.layers.BatchNormalization) and layer.trainable
+    return is_norm(layer) and layer.trainable
 
 
 def _may_mix(call: KerasCall) -> bool:

@@ -82,7 +82,7 @@ class ForwardContext:
     metric_pairs: dict[str, list[Pair]] = field(default_factory=dict, init=False)
     draws: Counter[tuple[str, int]] = field(default_factory=Counter, init=False)
     drawn_rows: int | None = field(default=None, init=False)
-    _graph: Any = field(default_factory=lambda: _graph_of_call(), init=False)
+    _graph: Any = field(default_factory=lambda: graph_of_call(), init=False)
     _branches: dict[tuple[str, int], Any] = field(default_factory=dict, init=False)
 
     def __enter__(self) -> ForwardContext:
@@ -254,7 +254,7 @@ class ForwardContext:
         code draws in each iteration and in one branch. So draws are refused where these
         numbers may differ.
         """
-        around = _control_flow(self._graph)
+        around = control_flow(self._graph)
         in_loop = not all(isinstance(x, CondBranchFuncGraph) for x in around)
         branch = self._branches.get((path, seed))
         if in_loop or (branch is not None and branch not in around):
@@ -316,13 +316,14 @@ def current_context() -> ForwardContext:
     return contexts[-1] if contexts else ForwardContext()
 
 
-def _graph_of_call() -> Any:
+def graph_of_call() -> Any:
+    """Returns the graph that is built, or None if there is none."""
     return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
 
 
-def _control_flow(outermost: Any) -> list[Any]:
+def control_flow(outermost: Any) -> list[Any]:
     """Returns the graphs of loops and branches below `outermost`, innermost first."""
-    graphs, graph = [], _graph_of_call()
+    graphs, graph = [], graph_of_call()
     while graph is not None and graph is not outermost:
         if getattr(graph, "is_control_flow_graph", False):
             graphs.append(graph)

@@ -164,7 +164,7 @@ class KerasTask(BaseTask):
     def PipelineInputs(self, input_batch: NestedMap) -> list[Any]:
         """Returns the model's inputs in the form that the first cell takes."""
         fields = tree.map_structure(input_batch.GetItem, copy_value(self.params.inputs))
-        return first_inputs(graph_of(self._model), fields)
+        return first_inputs(self._model, fields)
 
     def LossTargets(self, input_batch: NestedMap) -> NestedMap:
         """Returns the batch's `targets`, and its `weights` or None."""

@@ -112,7 +112,7 @@ def _same(a: Any, b: Any) -> bool:
         return _same(list(a), list(b)) and all(_same(a[key], b[key]) for key in a)
     if isinstance(a, (set, frozenset)):
         return _same(sorted(a, key=repr), sorted(b, key=repr))
-    if dataclasses.is_dataclass(a):
+    if dataclasses.is_dataclass(a) and not isinstance(a, type):
         fields = [field.name for field in dataclasses.fields(a)]
         return all(_same(getattr(a, x), getattr(b, x)) for x in fields)
     try:

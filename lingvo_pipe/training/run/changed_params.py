@@ -4,7 +4,6 @@ import re
 from collections.abc import Mapping, Sequence
 
 from lingvo_pipe.core.errors import UserValueError, raise_problems
-from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.hyperparams.text_entries import Entry, entries_by_path, is_below
 
 # Params of devices, reports, limits, evaluation, decoding and bad steps. The bytes
@@ -45,8 +44,15 @@ FREE = (
 )
 # Params of training and its data, on which the use of weights does not depend.
 _OF_TRAINING = ("input", "task.local", "task.train")
-# Params of an input on which no evaluation depends.
-_OF_BATCHES = ("input.batch_size", "input.random_seed", "input.shuffle")
+# Params on which the results of a use depend, and those of an input that are not.
+_OF_USE = ("input", "task.decode")
+_OF_BATCHES = (
+    "input.batch_size",
+    "input.data_dir",
+    "input.num_parallel_calls",
+    "input.random_seed",
+    "input.shuffle",
+)
 _REPLICAS, _SHARDS = "task.pipeline.num_replicas", "task.pipeline.num_batch_shards"
 _SLICES, _INTERVAL = "task.pipeline.slices", "task.eval.interval_steps"
 # The metric of a DevBasedSchedule, which may be a part of another schedule.
@@ -112,34 +118,28 @@ def check_use(trained: str, now: str, allowed: Sequence[str]) -> None:
     )
 
 
-def unused_input(trained: str, registered: Params, now: Params) -> str:
-    """Returns a line about params of a run's input that a use of it replaces, or "".
+def unused_params(trained: str, registered: str, now: str) -> str:
+    """Returns a line about a run's input and decoding that a use changes, or "".
 
-    `trained` are all params of the run as text, and `registered` the params of the
-    training input by the model's class. Params that the class sets otherwise for
-    another data set, such as the split, are not in the line.
+    Each argument has all params as text: of the run, of its model's class for training,
+    and in use. Params that the class sets otherwise for another data set, such as the
+    split, are not in the line.
     """
-    by_class, in_use = map(_input_entries, (registered, now))
+    by_class, in_use = map(entries_by_path, (registered, now))
     lines = [
         f"{path} : {_shown(entry)} -> {_shown(in_use.get(path))}"
         for path, entry in entries_by_path(trained).items()
-        if is_below(path, ["input"])
-        and not is_below(path, (*FREE, *_OF_BATCHES))
+        if is_below(path, _OF_USE)
+        and not is_below(path, _OF_BATCHES)
         and entry not in (by_class.get(path), in_use.get(path))
     ]
     if not lines:
         return ""
     return (
-        "warning: the run was trained with other params of its input: "
-        f"{'; '.join(lines[:_MAX_SHOWN])}. Give the same changes as in training, "
-        "unless you want to use it on other data."
+        f"warning: the run has other params: {'; '.join(lines[:_MAX_SHOWN])}. Give the "
+        "same changes as in training, or set them in the model's class, unless you "
+        "want others."
     )
-
-
-def _input_entries(input_params: Params) -> dict[str, Entry]:
-    model = Params()
-    model.Define("input", input_params, "")
-    return entries_by_path(model.ToText())
 
 
 def _check(

@@ -3,11 +3,13 @@
 import contextlib
 import functools
 
+from absl import logging
+
 import model_registry
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.hyperparams.literals import RAW_QUOTED, Literal, read_plain
 from lingvo_pipe.hyperparams.text_entries import Entry, entries_by_path
-from lingvo_pipe.training.run.changed_params import check_use
+from lingvo_pipe.training.run.changed_params import check_use, unused_params
 from lingvo_pipe.training.run.run_directory import RunDirectory
 
 _SYMBOLS = ("type", "func", "enum", "params")  # Their text names a module to import.
@@ -17,7 +19,8 @@ def params_of_run(directory: RunDirectory, dataset: str) -> Params:
     """Returns the registered model's params, with the values that the run changed.
 
     `dataset` names the input, such as `Test`. Only plain values are read from
-    `params.txt`, so this file cannot cause an import.
+    `params.txt`, so this file cannot cause an import. A warning names changes of the
+    input that are not plain, such as a list of transforms.
 
     Raises:
         LookupError: if the model is not registered.
@@ -25,7 +28,8 @@ def params_of_run(directory: RunDirectory, dataset: str) -> Params:
     """
     trained = directory.read_params() or ""
     model = model_registry.GetParams(directory.model_name, "Train")
-    registered = entries_by_path(model.ToText())
+    by_class = model.ToText()
+    registered = entries_by_path(by_class)
     changes = [
         entry
         for path, entry in entries_by_path(trained).items()
@@ -35,6 +39,8 @@ def params_of_run(directory: RunDirectory, dataset: str) -> Params:
     check_use(trained, model.ToText(), ())
     model.input = model_registry.GetParams(directory.model_name, dataset).input
     _apply(model, [entry for entry in changes if entry.path.startswith("input.")])
+    if warning := unused_params(trained, by_class, model.ToText()):
+        logging.warning(warning)
     return model
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
+from absl import logging
 
 from lingvo_pipe.input.images.image_input import ImageClassificationInput
 from lingvo_pipe.input.transforms import recipes
@@ -72,6 +73,24 @@ def test_batches_do_not_depend_on_how_much_runs_at_a_time(
     wanted = take(make_photos().TrainBatches(), 6)
     photos = make_photos(num_parallel_calls=num_parallel_calls)
     assert_same(take(photos.TrainBatches(), 6), wanted)
+
+
+def test_images_that_changed_since_the_checkpoint_are_told_once(
+    make_photos, monkeypatch
+):
+    lines = []
+    monkeypatch.setattr(logging, "warning", lines.append)
+    photos, fewer = make_photos(), make_photos(split="train[:30]")
+    place = photos.Place(2)
+    make_photos().TrainBatches(2, place)
+    assert not lines
+    for _ in range(2):
+        fewer.TrainBatches(2, place)
+    assert len(lines) == 1
+    one, other = (make_photos(labels=x).Place(2) for x in ([0, 1, 2], [1, 0, 2]))
+    assert one != other
+    # Labels in tfds are known only if they are searched for.
+    assert (place == one) == photos.params.dataset.startswith("image_folder:")
 
 
 def test_examples_do_not_depend_on_the_batch_they_are_in(make_photos):

@@ -5,16 +5,19 @@ import re
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_datasets as tfds
 
 from lingvo_pipe.input.images.image_folder import ImageFolder
 from lingvo_pipe.input.images.image_input import (
     ImageClassificationInput,
     find_dataset,
 )
+from lingvo_pipe.input.images.image_input_checks import file_dtype
 from lingvo_pipe.input.images.tfds_images import TfdsImages
 from lingvo_pipe.input.transforms import recipes
 from lingvo_pipe.input.transforms.geometry import Resize
 from tests.input.example_images import write_folder
+from tests.input.listed_examples import ListedExamples
 from tests.support.errors import fails
 
 
@@ -91,6 +94,41 @@ def test_an_array_of_brighter_pixels_is_refused_with_the_brightest(make_input):
         make_input("optdigits", image_size=8, pixel_max=16).EvalImage(image)
 
 
+class DeepImages(ListedExamples):
+    """`deep_images`: of 16 bits."""
+
+    def Features(self):
+        image = tfds.features.Image(shape=(8, 8, 1), dtype=np.uint16)
+        return {"image": image, "label": tfds.features.ClassLabel(names=["a"])}
+
+
+@pytest.mark.parametrize(
+    ("dataset", "pixel_max"),
+    [
+        *[("optdigits", x) for x in (16, 16.0, 254.5, 255.0, 256)],
+        ("deep_images", 65535),
+    ],
+)
+def test_a_file_has_the_pixels_of_its_array(make_input, dataset, pixel_max):
+    dtype = np.uint16 if dataset == "deep_images" else np.uint8
+    pixels = np.arange(64, dtype=dtype).reshape([8, 8, 1]) // 4
+    data = make_input(dataset, image_size=8, pixel_max=pixel_max)
+    for image in (tf.io.encode_png(pixels), tf.constant(pixels)):
+        made, expected = data.EvalImage(image), pixels / np.float32(pixel_max)
+        np.testing.assert_array_equal(made, expected)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "pixel_max", "of_file"),
+    [
+        *[(tf.uint8, 256, tf.uint8), (tf.uint16, 16, tf.uint16)],
+        *[(tf.float32, 255.0, tf.uint8), (tf.int32, 4095, tf.uint16)],
+    ],
+)
+def test_files_are_decoded_to_as_many_bits_as_pixels_have(dtype, pixel_max, of_file):
+    assert file_dtype(dtype, pixel_max) == of_file
+
+
 def test_the_brightest_pixel_of_a_data_set_becomes_1(make_input):
     for dataset, largest in {"optdigits": 16, "pets": 255}.items():
         of_data, given = (
@@ -108,6 +146,7 @@ WIDE = [Resize.Params().Set(height=4, width=9)]
     [
         ({"dataset": "optdigits", "pixel_max": 16}, 8, 1),
         ({"dataset": "optdigits", "image_size": 9, "channels": 3}, 9, 3),
+        ({"dataset": "optdigits", "labels": [1, 0]}, 8, 1),
         ({"dataset": "cifar10", **recipes.cifar()}, 32, 3),
         ({"dataset": "food101", **recipes.imagenet(12)}, 12, 3),
         (
@@ -127,7 +166,7 @@ def test_another_data_set_has_the_shape_of_the_model(data_dir, values, size, cha
         assert p == before
         return
     assert (p.dataset, p.image_size, p.channels) == ("pets", size, channels)
-    assert p.pixel_max is None
+    assert p.pixel_max is p.labels is None
     if size is not None:
         height, width = size if isinstance(size, list) else (size, size)
         assert images(p.Instantiate().TrainBatches()).shape[2:] == (

@@ -77,6 +77,16 @@ def test_training_resumes_exactly(folder, start_step, shuffle):
     assert_same(take(resumed, 24 - start_step), whole[start_step:])
 
 
+def test_documents_that_changed_since_the_checkpoint_are_told_once(folder, logged):
+    place = language_model_input(folder).Place(3)
+    language_model_input(folder).TrainBatches(3, place)
+    assert not logged
+    fewer = language_model_input(folder, files=["aa-bb.aa"])
+    for _ in range(2):
+        fewer.TrainBatches(3, place)
+    assert len(logged) == 1
+
+
 def test_a_far_step_costs_no_more_than_the_first(folder):
     given = language_model_input(folder)
     assert len(take(given.TrainBatches(10**9), 2)) == 2

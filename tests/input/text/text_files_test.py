@@ -78,8 +78,9 @@ def test_lines_may_end_as_on_windows_and_files_begin_with_a_mark(tmp_path):
     assert lines_of(content, tmp_path) == [b"one", b"two", b"", b"three"]
 
 
-def test_several_lines_are_one_text(tmp_path):
-    (tmp_path / "file").write_text("a\nb\nc\nd\n")
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_several_lines_are_one_text(tmp_path, end):
+    (tmp_path / "file").write_bytes(end.join("abcd").encode())
     assert LineFile(str(tmp_path / "file")).between(1, 3) == b"b\nc"
 
 

@@ -117,6 +117,7 @@ def test_of_many_texts_some_are_chosen_at_equal_distances(number, most):
     [
         ([], r"\[\].*--dataset=None"),
         (["a", "--dataset=small_rows"], r"\['a'\].*--dataset=small_rows"),
+        (["a", "--split=test"], r"--split.*'test'"),
         (["nothing.de"], r"'nothing\.de'.*/nothing\.de\b"),
         (["--dataset=smal_rows"], "dataset.*'smal_rows'.*'small_rows'"),
         (["a", "--vocab_size=9999"], r"vocab_size.*\b20\b.*\b9999\b"),

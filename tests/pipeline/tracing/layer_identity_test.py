@@ -217,6 +217,7 @@ class Setting:
         (Setting(1), Setting(1), True),
         (Setting(1), Setting(1.0), False),
         (Setting(1, 2), Setting(1, 3), False),
+        (Setting, dataclasses.make_dataclass("Setting", []), False),
     ],
 )
 def test_values_of_params_have_the_same_types(a: Any, b: Any, same: bool) -> None:

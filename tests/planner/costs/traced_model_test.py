@@ -300,8 +300,8 @@ def test_blocks_with_local_losses_are_refused() -> None:
 
 
 def test_a_frozen_layer_among_equal_ones_has_no_slots() -> None:
-    params = reduced(TEXT)
-    p = params.task.Copy().Set(name="task")
+    params = model_registry.GetParams(TEXT, "Train")
+    p = params.task.Set(name="task")
     p.train.bprop_variable_exclusion = "/layer_1/"
     spec = params.input.Instantiate().element_spec
     tracer = ModelTracer(p, spec)

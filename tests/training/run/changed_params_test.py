@@ -17,7 +17,7 @@ from lingvo_pipe.training.run.changed_params import (
     check_allowed,
     check_changes,
     check_use,
-    unused_input,
+    unused_params,
 )
 from lingvo_pipe.training.run.run_directory import RunDirectory
 from tests.support.errors import fails
@@ -235,19 +235,20 @@ def test_weights_may_be_used_with_other_training_params() -> None:
     check_use(f"{BEFORE}input.batch_size : 1\n", f"{now}input.batch_size : 2\n", [])
 
 
-def test_params_of_a_runs_input_that_are_not_used_are_told_by_name() -> None:
-    registered = ImageClassificationInput.Params().Set(data_dir="a", batch_size=3)
-    test = registered.Copy().Set(split="test")
+def test_params_of_a_run_that_are_not_used_are_told_by_name() -> None:
+    data = ImageClassificationInput.Params().Set(data_dir="a", batch_size=3)
 
-    def told(**changes: object) -> list[str]:
-        model = group(task=group(x=1), input=registered.Copy().Set(**changes))
-        line = unused_input(model.ToText(), registered, test)
-        return sorted(re.findall(r"\binput\S* : \S+ -> [^\s;.]+", line))
+    def text(width: int = 4, **changes: object) -> str:
+        task = group(x=width, decode=group(width=width))
+        return group(task=task, input=data.Copy().Set(**changes)).ToText()
 
-    assert told() == told(data_dir="b") == []
-    changed = ["input.labels : [7] -> None"]  # No evaluation depends on batches.
-    assert told(batch_size=4, labels=[7]) == changed
-    assert unused_input("", registered, test) == ""
+    def told(trained: str) -> list[str]:
+        line = unused_params(trained, text(), text(split="test"))
+        return re.findall(r"\b((?:input|task)\S*) : \S+ -> [^\s;.]+", line)
+
+    assert told(text()) == told(text(data_dir="b")) == told("") == []
+    changed = ["input.labels", "task.decode.width"]  # No use depends on batches.
+    assert told(text(8, batch_size=4, labels=[7])) == changed
 
 
 @pytest.mark.parametrize("path", FREE)

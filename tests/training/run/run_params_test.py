@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from absl import logging
 
 import model_registry
 from lingvo_pipe.hyperparams import templates, value_text
@@ -71,14 +72,31 @@ def test_plain_values_are_taken(tmp_path: Path, value: Any) -> None:
     assert _data_dir_of_run(tmp_path, repr(value)) == value
 
 
+def test_transforms_that_are_not_taken_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines: list[str] = []
+    monkeypatch.setattr(logging, "warning", lines.append)
+    _data_dir_of_run(tmp_path, "'/data'")
+    assert not lines
+    p = _params_of_run(tmp_path, "input.eval_transforms : ", "[]", f"[{_TRAPS[1]}]")
+    assert p.input.eval_transforms == []
+    (line,) = lines
+    assert f"input.eval_transforms : [{_TRAPS[1]}] -> []" in line
+
+
 def _data_dir_of_run(folder: Path, value: str) -> Any:
+    return _params_of_run(folder, "input.data_dir : ", "None", value).input.data_dir
+
+
+def _params_of_run(folder: Path, head: str, by_class: str, value: str) -> Any:
     directory = RunDirectory(folder, _MODEL)
     text = model_registry.GetParams(_MODEL, "Train").ToText()
-    entry = "input.data_dir : None\n"
+    entry = f"{head}{by_class}\n"
     assert text.count(entry) == 1
-    text = text.replace(entry, f"input.data_dir : {value}\n")
+    text = text.replace(entry, f"{head}{value}\n")
     directory.params_path.write_text(f"# model: {_MODEL}\n{text}")
-    return params_of_run(directory, "Test").input.data_dir
+    return params_of_run(directory, "Test")
 
 
 def _random_texts(num: int) -> list[str]:
