@@ -44,7 +44,7 @@ def test_they_are_the_mini_batchs(
     def numbers(*shape: int) -> list[np.ndarray]:
         return [RANDOM.uniform(0.1, 1, shape).astype("float32") for _ in reductions]
 
-    def masked(arrays: list[np.ndarray]) -> Any:
+    def masked(arrays: Any) -> Any:
         return [keras.layers.Masking()(x) for x in arrays] if is_masked else arrays
 
     rows = (B, 3) if is_masked else (B,)
@@ -63,8 +63,8 @@ def test_they_are_the_mini_batchs(
             x and [array[part] for array in x] for x in (y, outputs, weights)
         )
         data: Any = targets, masked(values), sample_weights
-        rows = np.float32(part.stop - part.start)
-        mean, weight = mean_and_weight(compiled, data, rows, B, divisors)
+        number = np.float32(part.stop - part.start)
+        mean, weight = mean_and_weight(compiled, data, number, B, divisors)
         total, parts = total + float(mean) * float(weight), parts + float(weight)
     expected = float(compiled(y, masked(outputs), weights))
     assert total / parts == pytest.approx(expected, rel=1e-5)

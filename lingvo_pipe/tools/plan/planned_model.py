@@ -167,8 +167,10 @@ class PlannedModel:
         """
         if self._task.train.steps_per_loop == 1:
             return constraints
-        names = ["num_replicas", *["num_devices"] * bool(self._task.pipeline.tied)]
-        for name in names:
+        ones: dict[str, Any] = {"num_replicas": 1}
+        if self._task.pipeline.tied:
+            ones["num_devices"] = 1
+        for name in ones:
             if getattr(constraints, name) not in (None, 1):
                 raise UserValueError(
                     path=constraints.names.get(name, name),
@@ -176,7 +178,7 @@ class PlannedModel:
                     + " and tied weights" * (name == "num_devices"),
                     got=getattr(constraints, name),
                 )
-        return dataclasses.replace(constraints, **dict.fromkeys(names, 1))
+        return dataclasses.replace(constraints, **ones)
 
     def title(self, devices: Devices) -> str:
         """Returns a line that names the model, its size and the devices."""

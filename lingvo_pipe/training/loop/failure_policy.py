@@ -144,7 +144,7 @@ class FailurePolicy:
         p, has_loops = self._params, self._params.steps_per_loop > 1
         if is_set := [name for name in (_NORM, _SINGLE_NORM) if p.Get(name)]:
             return is_set[0]
-        accumulates = "gradient_accumulation_steps" in p.optimizer
+        accumulates = p.optimizer.arguments.get("gradient_accumulation_steps")
         if accumulates or (has_loops and self._step.task.params.pipeline.slices):
             return ""
         return _SINGLE_NORM if has_loops else _NORM

@@ -78,7 +78,7 @@ def test_batches_do_not_depend_on_how_much_runs_at_a_time(
 def test_images_that_changed_since_the_checkpoint_are_told_once(
     make_photos, monkeypatch
 ):
-    lines = []
+    lines: list[str] = []
     monkeypatch.setattr(logging, "warning", lines.append)
     photos, fewer = make_photos(), make_photos(split="train[:30]")
     place = photos.Place(2)

@@ -114,7 +114,7 @@ def test_a_users_logits_are_tied_too() -> None:
     class OwnLogits(LogitsLayer):
         """A user's softmax."""
 
-    cells = language_model(**small_sizes(), logits_tpl=OwnLogits.Params())
+    cells = language_model(**{**small_sizes(), "logits_tpl": OwnLogits.Params()})
     assert tied_embeddings(cells) == {"logits/w": "embedding/embedding/w"}
 
 
