@@ -201,7 +201,7 @@ def _cut(cache: tf.Tensor, layout: Layout | None) -> list[tf.Tensor]:
 
 
 def _copied(part: tf.Tensor) -> tf.Tensor:
-    """Returns a copy on the current device, where an empty part is made anew."""
+    """Returns a copy on the current device, where an empty part is filled again."""
     if part.op.type == "Fill":
         return tf.fill(part.shape, part.op.inputs[1])
     return tf.identity(part)

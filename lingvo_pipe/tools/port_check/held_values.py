@@ -120,11 +120,11 @@ class HeldValues(ast.NodeVisitor):
 
     def create(self, node: ast.Call) -> None:
         """Follows `self.CreateChild(name, params)`, and CreateChildren with a list."""
-        given = dict(zip(("name", "params"), node.args, strict=False))
-        given |= {x.arg: x.value for x in node.keywords if x.arg}
-        is_whole = self.cls and {"name", "params"} <= given.keys()
-        if is_whole and (cls := _class_of(self.value(given["params"]))):
-            self.cls.held_layers[_constant(given["name"])] = cls
+        arguments = dict(zip(("name", "params"), node.args, strict=False))
+        arguments |= {x.arg: x.value for x in node.keywords if x.arg}
+        is_whole = self.cls and {"name", "params"} <= arguments.keys()
+        if is_whole and (cls := _class_of(self.value(arguments["params"]))):
+            self.cls.held_layers[_constant(arguments["name"])] = cls
 
     def returned(self, node: ast.AST) -> None:
         """Follows the `return` of a method `Params`."""
@@ -137,20 +137,20 @@ class HeldValues(ast.NodeVisitor):
         """Records what the target of a loop over `source` holds."""
         if isinstance(source, ast.Call) and isinstance(target, ast.Tuple):
             is_numbered = ast.unparse(source.func) == "enumerate"
-            for each in zip(target.elts[is_numbered:], source.args, strict=False):
-                self._loop(*each)
+            for pair in zip(target.elts[is_numbered:], source.args, strict=False):
+                self._loop(*pair)
         elif isinstance(target, ast.Name):
             self.held[target.id] = _item(self.value(source))
 
     @contextlib.contextmanager
     def _looping(self, node: _Comprehension) -> Iterator[None]:
         """Records what the targets of a comprehension hold within it."""
-        walks = [ast.walk(each.target) for each in node.generators]
+        walks = [ast.walk(loop.target) for loop in node.generators]
         names = [x.id for walk in walks for x in walk if isinstance(x, ast.Name)]
         outer = {name: self.held.get(name) for name in names}
         self.held |= dict.fromkeys(names)
-        for each in node.generators:
-            self._loop(each.target, each.iter)
+        for loop in node.generators:
+            self._loop(loop.target, loop.iter)
         yield
         self.held |= outer
 
@@ -188,9 +188,9 @@ class HeldValues(ast.NodeVisitor):
     def _part(self, node: ast.Attribute) -> Layer | None:
         owner = self.value(node.value)
         cls = owner.cls if isinstance(owner, Layer) else self.cls
-        for each in cls.__mro__:
-            if node.attr in vars(each).get("held_layers", {}):
-                return Layer(each.held_layers[node.attr])
+        for base in cls.__mro__:
+            if node.attr in vars(base).get("held_layers", {}):
+                return Layer(base.held_layers[node.attr])
         return None
 
     def _called(self, node: ast.Call) -> Params | Layer | None:

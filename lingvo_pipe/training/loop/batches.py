@@ -1,5 +1,6 @@
 """The batches of a training run: the position to resume at, and groups to train on."""
 
+import inspect
 import itertools
 from collections.abc import Iterable
 from typing import Any
@@ -20,7 +21,9 @@ class InputPosition:
 
     def __init__(self, train_input: Any):
         self._input = train_input
-        self._has_position = hasattr(train_input, "Place")
+        # An input of one's own may inherit Place, and have other batches.
+        arguments = inspect.signature(train_input.TrainBatches).parameters
+        self._has_position = hasattr(train_input, "Place") and "place" in arguments
         with tf.device("/CPU:0"):
             self._text = tf.Variable("", trainable=False)
 

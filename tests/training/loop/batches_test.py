@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from lingvo_pipe.nested_map import NestedMap
-from lingvo_pipe.training.loop.batches import BatchGroups, max_group
+from lingvo_pipe.training.loop.batches import BatchGroups, InputPosition, max_group
 from tests.training.toy_run import Input, batch, make_task, run, saved_bytes
 
 
@@ -114,3 +114,13 @@ def test_skipped_batches_count_for_the_position(tmp_path: Path) -> None:
     _train(data, tmp_path, 3)
     assert (4, "before 4") in data.starts
     assert saved_bytes(tmp_path, 3)["input_place"] == b"before 5"
+
+
+def test_an_input_may_inherit_a_place_and_have_batches_of_its_own() -> None:
+    class Own(Input):
+        def Place(self, step: int) -> str:
+            raise AssertionError("nobody asks for it")
+
+    position = InputPosition(Own(batch(0)))
+    position.set_batch(1)
+    assert len([*position.batches(0).take(1)]) == 1
