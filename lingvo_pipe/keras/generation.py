@@ -24,7 +24,11 @@ from lingvo_pipe.core.checks import check_counts
 from lingvo_pipe.core.errors import UserTypeError, UserValueError, Words
 from lingvo_pipe.core.nests import map_present, pack_present, present, spec_of
 from lingvo_pipe.keras.cells.private_names import shallow_copy
-from lingvo_pipe.keras.group_draws import GroupDraws, GroupsError
+from lingvo_pipe.keras.group_draws import (
+    GroupDraws,
+    GroupsError,
+    has_stop_in_padding,
+)
 from lingvo_pipe.keras.pipelines import text_of_specs
 from lingvo_pipe.keras.placed_call import Layout, PlacedCall, cache_specs
 
@@ -83,18 +87,30 @@ class Generation:
     def _generate(self, inputs: Any, stop_token_ids: Any = None) -> Any:
         inputs = map_present(tf.convert_to_tensor, inputs)
         stops = None if stop_token_ids is None else tuple(stop_token_ids)
-        key = self._task.sampler, stops, text_of_specs(inputs)
+        num_groups = self.num_groups
+        if num_groups > 1 and stops and has_stop_in_padding(inputs, stops):
+            if not self._may_be_one:
+                raise GroupsError(
+                    path="num_groups",
+                    expected="1 for padding that is a stop token, with which a call "
+                    "ends by its longest prompt",
+                    got=num_groups,
+                )
+            num_groups = 1
+        key = self._task.sampler, stops, text_of_specs(inputs), num_groups
         if key not in self._functions:
-            self._functions[key] = self._traced(inputs, stops)
+            self._functions[key] = self._traced(inputs, stops, num_groups)
         return self._functions[key](inputs)
 
-    def _traced(self, inputs: Any, stops: Sequence[int] | None) -> Callable:
+    def _traced(
+        self, inputs: Any, stops: Sequence[int] | None, num_groups: int
+    ) -> Callable:
         def traced(num_groups: int) -> Callable:
             run = functools.partial(self._run_groups, num_groups, stops)
             return tf.function(run, autograph=False).get_concrete_function(inputs)
 
         try:
-            return traced(self.num_groups)
+            return traced(num_groups)
         except GroupsError:
             if not self._may_be_one:
                 raise

@@ -12,10 +12,11 @@ other seeds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError, Words
@@ -23,6 +24,7 @@ from lingvo_pipe.core.nests import present
 from lingvo_pipe.keras.cells.row_seed import SeedState, draws_of_rows
 
 _MASKS = ("padding_mask", "decoder_padding_mask")
+_TOKENS = dict(zip(_MASKS, ("token_ids", "decoder_token_ids"), strict=True))
 _RANDOM = ("Random", "Multinomial", "TruncatedNormal")
 _NO_DRAW = "StatelessRandomGetKeyCounter"
 
@@ -154,3 +156,17 @@ def first_place(inputs: Any) -> tf.Tensor:
             hint="Use num_groups=1, or a sampler without random numbers.",
         )
     return tf.reduce_min(tf.reduce_sum(tf.cast(masks[-1], tf.int32), -1))
+
+
+def has_stop_in_padding(inputs: Any, stops: Sequence[int]) -> bool:
+    """Returns whether a prompt is padded with a stop token.
+
+    KerasHub then takes it as finished, and ends a call when all prompts are.
+    """
+    named = inputs if isinstance(inputs, Mapping) else {}
+    pairs = ((named.get(_TOKENS[x]), named.get(x)) for x in _MASKS)
+    return any(
+        np.isin(np.asarray(tokens)[~np.asarray(mask, bool)], stops).any()
+        for tokens, mask in pairs
+        if tokens is not None and mask is not None
+    )

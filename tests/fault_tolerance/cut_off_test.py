@@ -27,17 +27,20 @@ def pairs():
         time.sleep(0.2)
     return workers.cut_pairs([0, 1])
 
+def back():
+    return [i for i, why in workers.back().items() if not why]
+
 print(pairs(), flush=True)
 workers.leave_out([2])
 print(workers.lost(), flush=True)
 input()
 print(workers.lost(), pairs(), flush=True)
 workers.leave_out([1, 2])
-print(workers.back(), workers.lost(), flush=True)
+print(back(), workers.lost(), flush=True)
 input()
-while not workers.back() and time.monotonic() < end:
+while not back() and time.monotonic() < end:
     time.sleep(0.2)
-print(workers.back(), workers.lost(), flush=True)
+print(back(), workers.lost(), flush=True)
 workers.leave_out([2])
 print(workers.lost(), flush=True)
 """

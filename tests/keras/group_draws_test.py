@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import keras
+import numpy as np
 import pytest
 
 from lingvo_pipe.keras.cells.private_names import global_seed
@@ -94,3 +95,18 @@ def test_draws_begin_after_the_shortest_prompt() -> None:
     assert first_place(masks) == min(LENGTHS)
     with fails(path="generate"):
         first_place({"token_ids": TOKENS})
+
+
+def test_prompts_that_are_padded_with_a_stop_token_are_one_group() -> None:
+    """KerasHub's call goes on as long as a prompt without padding needs."""
+    inputs = prompts(4, 10)
+    inputs["token_ids"] = np.where(inputs["padding_mask"], inputs["token_ids"], 7)
+    inputs["padding_mask"][0] = 1
+    inputs["token_ids"][0] = 3
+    plain, pipelined = TinyLanguageModel("greedy"), TinyLanguageModel("greedy")
+    expected = plain.generate(inputs, stop_token_ids=[7])
+    generate = pipelined_of(pipelined).generate
+    generated = generate(inputs, stop_token_ids=[7])
+    np.testing.assert_array_equal(generated["token_ids"], expected["token_ids"])
+    with fails(path="num_groups", got=2):
+        generate(inputs, stop_token_ids=[7], num_groups=2)

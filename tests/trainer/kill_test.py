@@ -1,6 +1,6 @@
 """A run that is killed over and over, or asked to stop, ends as one that was not.
 
-Three models are killed a hundred and twenty times, and each start trains in another
+Three models are killed seventy-two times, and each start trains in another
 way: on other devices, under another schedule, with other recomputation and replicas.
 """
 
@@ -31,10 +31,10 @@ _OTHER_MODEL = "task.train.learning_rate : 0.05"
 # Of each run of a model; it is killed as often in all.
 _KILLS = Counter(
     {
-        Moment.STARTING: 2,
-        Moment.STEPPING: 3,
-        Moment.SAVING: 3,
-        Moment.EVALUATING: 2,
+        Moment.STARTING: 1,
+        Moment.STEPPING: 2,
+        Moment.SAVING: 2,
+        Moment.EVALUATING: 1,
     }
 )
 
@@ -94,7 +94,7 @@ MODELS = {
     "letters": Model(_LETTERS, steps=150, save_interval=5, eval_interval=13),
     "small": Model((SMALL,), steps=100, save_interval=5, eval_interval=13),
 }
-# Of each model; each run is killed as often as _KILLS says, so there are 120 kills.
+# Of each model; each run is killed as often as _KILLS says, so there are 72 kills.
 NUM_RUNS = {"digits": 1, "letters": 4, "small": 7}
 STOPPED = "small"  # The model that is asked to stop.
 

@@ -1,4 +1,4 @@
-"""Seven minutes of training on workers, with followers, and a full disk halfway.
+"""Five minutes of training on workers, with followers, and a full disk halfway.
 
 The memory of every process stays flat. A worker's is compared only with what it was
 while the same trainer ran. The trainer ends on the full disk with a line, and resumes
@@ -25,7 +25,7 @@ from lingvo_pipe.pipeline.devices.own_addresses import unused_ports
 from tests.support.command_line import CommandLine, write_small_model
 from tests.trainer.translating_models import write_data
 
-SECONDS = 420.0
+SECONDS = 300.0
 WARM_UP = 0.4  # Part of a process's samples that is left out: it still fills its pools.
 FLAT = 1.03
 WORKERS = "worker 0", "worker 1"

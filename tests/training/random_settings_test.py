@@ -23,7 +23,7 @@ from tests.support.command_line import snapshot
 from tests.training.random_settings import MODELS, random_settings
 from tests.training.toy_run import Input, saved_bytes
 
-_NUM_SEEDS = 36
+_NUM_SEEDS = 24
 _FAST = (26,)
 _LAST = 2
 
