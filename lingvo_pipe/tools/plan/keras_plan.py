@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import collections
 import importlib
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -58,7 +59,8 @@ class PlannedKerasTask(KerasTask):
         sizes: collections.Counter[str] = collections.Counter()
         for layer in flat_layers(self._model):
             if not is_graph(layer):
-                sizes[layer.compute_dtype] += layer.count_params()
+                number = sum(math.prod(v.shape) for v in layer.weights)
+                sizes[layer.compute_dtype] += number
         ((dtype, _),) = sizes.most_common(1)
         return tf.as_dtype(dtype)
 
