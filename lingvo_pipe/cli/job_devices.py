@@ -118,13 +118,13 @@ class JobDevices:
         The restart leaves out only the absent workers. It asks no worker that the job
         uses, since these are busy.
         """
-        known = self._workers
+        workers = self._workers
         try:
-            return len(self.without(absent, known, awaits_busy=False)[1]) > self.used
+            return len(self.without(absent, workers, awaits_busy=False)[1]) > self.used
         except UserConnectionError:
             return False
         finally:
-            self._workers = known
+            self._workers = workers
 
     def without(
         self,
@@ -142,8 +142,8 @@ class JobDevices:
         """
         if self._cluster is not None:
             new = self._cluster.without({*absent, *known})
-            found = find_workers(new, awaits_busy).workers if new.present else {}
-            self._workers = {**known, **found}
+            answers = find_workers(new, awaits_busy).workers if new.present else {}
+            self._workers = {**known, **answers}
         asked, self._others = self._asked, set()
         if isinstance(asked.devices, int):
             tasks = self._tasks(asked.devices, is_complete=not absent)

@@ -15,8 +15,8 @@ from typing import Protocol
 from lingvo_pipe.fault_tolerance.left_out import LeftOut
 from lingvo_pipe.fault_tolerance.worker_status import LostWorkers
 
-# After so many looks without a worker that is back, the next one must wait for another
-# checkpoint. Fewer may be late answers.
+# The number of looks in a row that see no worker that is back. Fewer may be late
+# answers. Workers that come back after them wait for another checkpoint.
 _MAX_MISSES = 3
 
 
@@ -101,9 +101,10 @@ class ElasticWorkers:
         If so, `workers` no longer searches for them. Each worker has `lost_seconds`
         since it became absent, but at most `left` seconds from now.
         """
-        now, known = self._clock(), self.left_out.workers
+        now, left_out = self._clock(), self.left_out.workers
         self._since = {task: self._since.get(task, now) for task in absent}
-        last = max((t for i, t in self._since.items() if i not in known), default=None)
+        waiting = [t for i, t in self._since.items() if i not in left_out]
+        last = max(waiting, default=None)
         self.wait = 0.0 if last is None else min(last + self.lost_seconds - now, left)
         self.lack = "" if self.wait > 0 else self.needs.lack(absent)
         if self.wait > 0 or self.lack:

@@ -291,10 +291,11 @@ class PipelinedModel(PlainAttributes):
         def run(iterator: Iterator[Any]) -> Any:
             data = tree.map_structure(pipelines.as_tensor, next(iter(iterator)))
             self._place_again()
-            if step != self.predict_step:
-                self._build_compilation(data)
             key, traced = (step, pipelines.text_of_specs(data)), self._traced
-            if step == self.train_step and (self.run_eagerly or key not in traced):
+            is_new = self.run_eagerly or key not in traced
+            if is_new and step != self.predict_step:
+                self._build_compilation(data)
+            if is_new and step == self.train_step:
                 if not self.optimizer.built:  # A callback may have built it.
                     self.optimizer.build(self._weights)
                 self._place_slots()
@@ -320,10 +321,9 @@ class PipelinedModel(PlainAttributes):
         x, y, sample_weight = pipelines.specs_of(data)
         if not self._compilation.is_prepared(y, sample_weight):
             specs = y, self._compilation.outputs(self.model, x), sample_weight
-            private_names.compute_output_spec(
-                self._compute_loss, x, *specs, training=False
-            )
-            private_names.compute_output_spec(self.compute_metrics, x, *specs)
+            build = private_names.compute_output_spec
+            build(self._compute_loss, x, *specs, training=False)
+            build(self.compute_metrics, x, *specs)
             number = self.pipeline.params.num_micro_batches
             self._compilation.choose_exactness(self.model, number, *specs)
 

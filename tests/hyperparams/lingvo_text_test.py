@@ -52,8 +52,8 @@ def test_a_value_in_lingvo_s_form_or_ours(default: Any, text: str, value: Any) -
         assert p.x is default
         return
     p.FromText(f"x : {text}")
-    ours = params(x=default).FromText(p.ToText())
-    for read in (p.x, ours.x):
+    read_again = params(x=default).FromText(p.ToText())
+    for read in (p.x, read_again.x):
         assert read == value
         assert type(read) is type(value)
 

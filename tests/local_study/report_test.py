@@ -22,7 +22,7 @@ from tools.local_study.study_rows import (
 
 
 def _row(scheme: str, batch_size: int, seed: int = 0, last_loss: float = 0.5) -> Row:
-    """Returns a row of two layers and ten steps; backpropagation has one block."""
+    """Returns a row of two layers and ten steps. Backpropagation has one block."""
     is_plain = scheme == "backpropagation"
     halves = [BlockCost(10.0, 36.0), BlockCost(10.0, 30.0)]
     moments = [(0, 0.25), (9, 0.75)]

@@ -95,7 +95,7 @@ def test_a_file_with_recomputation_keeps_it(tmp_path: Path, schedule: str) -> No
 
 
 def test_recomputation_changes_no_byte(tmp_path: Path) -> None:
-    """With deferred weight gradients in a file; `transparency_test` has the others."""
+    """A file defers weight gradients. `transparency_test` has the other schedules."""
     x = tf.random.stateless_normal([6, DIM], [1, 2])
     batch = [x], NestedMap(label=tf.range(6) % DIM, weight=tf.ones([6]))
     want = gradients(_for_schedule(tmp_path, "gpipe").Instantiate(), batch)

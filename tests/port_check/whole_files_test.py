@@ -269,8 +269,8 @@ class Whole(Task):
   def PipelineInputs(self, batch): return batch
   def LossTargets(self, batch): return batch
   def _Loss(self, predictions):
-    both = predictions, predictions
-    return both
+    pair = predictions, predictions
+    return pair
   def ComputeLoss(self, predictions, targets):
     if targets.x:
       return (targets, 1) if targets.y else targets

@@ -135,8 +135,8 @@ def _collect(
             outputs = _collect((*models, inner), block_inputs, numbers, calls)
         else:
             outputs = [GraphTensor(next(numbers), x) for x in node.outputs]
-            made = tuple(outputs)
-            calls.append(KerasCall(node.operation, args, kwargs, made, models))
+            call = KerasCall(node.operation, args, kwargs, tuple(outputs), models)
+            calls.append(call)
         tensors.update(zip(map(id, node.outputs), outputs, strict=True))
     return [tensors[id(x)] for x in graph.outputs]
 

@@ -275,16 +275,16 @@ def check_steps(pipelined: keras.Model) -> None:
     steps = pipelined.steps_per_execution
     check_compilation({"steps_per_execution": steps})
     for model, kind in ((pipelined, type(pipelined)), (pipelined.model, keras.Model)):
-        own = [
+        overridden = [
             x
             for x in ("compute_loss", "compute_metrics")
             if x in vars(model) or getattr(kind, x) is not getattr(keras.Model, x)
         ]
-        if own:
+        if overridden:
             raise UserValueError(
                 path=f"model {model.name!r}",
                 expected="keras.Model's own compute_loss and compute_metrics",
-                got=Words(f"its own {' and '.join(own)}"),
+                got=Words(f"its own {' and '.join(overridden)}"),
                 hint="Give compile the loss and metrics; a layer's add_loss is for "
                 "others.",
             )

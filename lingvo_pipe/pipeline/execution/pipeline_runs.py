@@ -234,8 +234,8 @@ def run_arguments(
     cut = cut_batch(batch, p.num_micro_batches, p.micro_batch_size, p.batch_dim, path)
     inputs, targets = cut.split(batch)
     context = forward_context.current_context()
-    for name, default in (("num_examples", None), ("vocabulary_size", None)):
-        if getattr(context, name) is not default:
+    for name in ("num_examples", "vocabulary_size"):
+        if getattr(context, name) is not None:
             raise UserValueError(
                 path=path,
                 expected=f"no {name} in the ForwardContext: micro-batches have padding "

@@ -208,7 +208,7 @@ class PlannedModel:
         return run_flags(best, self.all_changes(chosen), hosts)
 
     def all_changes(self, chosen: Collection[str] = ()) -> str:
-        """Returns the user's changes of params and `changes`, joined by `;`."""
+        """Returns the user's changes of params and `changes`, as one text."""
         planned = self.changes(chosen)
         changed = {change.split()[0] for change in planned}
         kept = [str(entry) for entry in self._entries if entry.path not in changed]

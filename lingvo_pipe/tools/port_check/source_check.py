@@ -250,8 +250,8 @@ class _Check(PartCheck):
             self.cls = self.names[node.name] = type(node.name, tuple(classes), members)
             if issubclass(self.cls, BaseTask):
                 is_base = node.name in self.bases
-                for found in task_problems(node, self.cls, is_base, self.has_cells):
-                    self._find(*found)
+                for problem in task_problems(node, self.cls, is_base, self.has_cells):
+                    self._find(*problem)
         # Other methods use what these two define.
         node.body.sort(key=lambda x: _FIRST.get(getattr(x, "name", ""), len(_FIRST)))
         self.generic_visit(node)

@@ -85,8 +85,8 @@ def _is_pair(
         elif node:
             name = ast.unparse(node)
             assigned = (x for x in ast.walk(scope) if isinstance(x, ast.Assign))
-            for each in assigned:
-                if name in map(ast.unparse, each.targets):
-                    more.append((each.value, scope))
+            for assignment in assigned:
+                if name in map(ast.unparse, assignment.targets):
+                    more.append((assignment.value, scope))
         todo += [x for x in more if x not in todo]
     return any(isinstance(node, ast.Tuple) for node, _ in todo)

@@ -44,7 +44,7 @@ FREE = (
 )
 # Params of training and its data, on which the use of weights does not depend.
 _OF_TRAINING = ("input", "task.local", "task.train")
-# Params on which the results of a use depend, and those of an input that are not.
+# Params that change the results of a use, and params of the input that do not.
 _OF_USE = ("input", "task.decode")
 _OF_BATCHES = (
     "input.batch_size",

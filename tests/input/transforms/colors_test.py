@@ -96,9 +96,9 @@ def test_each_of_four_orders_comes_up_as_often(monkeypatch):
 @pytest.mark.parametrize("cls", [ColorDistortion, ChromaShift])
 def test_values_are_clipped(cls, value):
     extreme = np.full([1, 1, 3], value, np.float32)
-    made = apply_many(cls.Params().Instantiate(), extreme, 100)
-    assert 0 <= made.min() < made.max() <= 1
-    assert (made == value).sum() > 100
+    images = apply_many(cls.Params().Instantiate(), extreme, 100)
+    assert 0 <= images.min() < images.max() <= 1
+    assert (images == value).sum() > 100
 
 
 # ITU-R BT.601.

@@ -22,9 +22,9 @@ SIZES = [(1, 1), (2, 3), (7, 8), (31, 32), (375, 500)]
 def test_a_central_crop_equals_tensorflows(size, fraction):
     image = random_image(*size, 3)
     transform = CentralCrop.Params().Set(fraction=fraction).Instantiate()
-    made = transform.Apply(tf.constant(image), seed(0)).numpy()
-    np.testing.assert_array_equal(made, tf.image.central_crop(image, fraction))
-    assert transform.OutputShape(image.shape) == made.shape
+    cropped = transform.Apply(tf.constant(image), seed(0)).numpy()
+    np.testing.assert_array_equal(cropped, tf.image.central_crop(image, fraction))
+    assert transform.OutputShape(image.shape) == cropped.shape
 
 
 def shifted(image, down, right, fill):

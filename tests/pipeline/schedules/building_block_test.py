@@ -171,7 +171,7 @@ def test_the_blocks_keep_within_the_memory(
 def test_half_and_a_third_of_the_activations_are_held(
     make: Make, part: int, num_devices: int
 ) -> None:
-    """1F1B holds those of K stages."""
+    """A device of 1F1B holds the activations of K stages."""
     cell = CallBytes(0, 0, 100, 100, False, [], [])
     memory = StageMemory([cell] * 2 * num_devices, {}, allocator_loss=0.0)
     ends = range(1, 2 * num_devices + 1)

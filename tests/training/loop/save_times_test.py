@@ -1,4 +1,4 @@
-"""Checkpoints are due by steps and by the clock; a request waits for those steps."""
+"""Checkpoints are due by steps and by the clock. A request waits for those steps."""
 
 from __future__ import annotations
 
