@@ -15,8 +15,8 @@ text form, so a model for the trainer needs layers, or functions that a module d
 """
 
 import itertools
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
 
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers import builder_layers
@@ -31,6 +31,11 @@ from lingvo_pipe.layers.sequential import FetchLayer, SequentialLayer
 
 class Base:
     """Base class of builders. Subclasses add methods, and params for the methods."""
+
+    # What errors say about params that only Lingvo's builders have.
+    PARAM_HINTS: ClassVar[Mapping[str, str]] = {
+        "deterministic_dropout": "Leave it out: all dropout is deterministic.",
+    }
 
     @classmethod
     def Params(cls) -> InstantiableParams:

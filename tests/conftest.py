@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import gc
+import os
 import resource
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +16,10 @@ import pytest
 # TensorFlow's graphs are millions of objects: with Python's own thresholds, looking
 # through them for garbage takes a sixth of the time.
 gc.set_threshold(50_000, 20, 50)
+
+# Read when tensorflow_datasets is imported: tests prepare their data sets again.
+_DATA = tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR"))
+os.environ["TFDS_DATA_DIR"] = _DATA
 
 
 def pytest_collection_finish() -> None:
@@ -39,8 +46,9 @@ def pytest_runtest_logfinish() -> None:
 
 
 def pytest_unconfigure() -> None:
-    """Keeps pytest from looking for garbage at the end, which takes seconds."""
+    """Removes the data sets, and keeps pytest from a search for garbage of seconds."""
     gc.freeze()
+    shutil.rmtree(_DATA, ignore_errors=True)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -112,8 +112,5 @@ if __name__ == "__main__":
     # Tests must not import modules from this folder.
     del sys.path[0]
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
-    # Tests prepare their data sets again: a sandbox cannot write to the home directory.
-    if "TEST_TMPDIR" in os.environ:
-        os.environ["TFDS_DATA_DIR"] = os.path.join(os.environ["TEST_TMPDIR"], "data")
     sys.dont_write_bytecode = True
     _end(main(sys.argv[1:], os.environ))

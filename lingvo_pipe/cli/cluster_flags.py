@@ -46,6 +46,13 @@ def resolve_membership() -> Membership:
     if FLAGS.cluster is None and (FLAGS.list_models or FLAGS.mode != "train"):
         member = Membership(FLAGS.job, FLAGS.task, None)
     else:
+        if FLAGS.elastic and (FLAGS.cluster or "").startswith("kubernetes"):
+            raise UserValueError(
+                path="--elastic",
+                expected="workers that --cluster names",
+                got=FLAGS.cluster,
+                hint="A new pod has another address. Name the pods of a StatefulSet.",
+            )
         job = FLAGS.job if FLAGS["job"].present else None
         member = find_membership(FLAGS.cluster, job, FLAGS.task)
     if FLAGS.listen_on_all_addresses:

@@ -79,8 +79,9 @@ flags.DEFINE_enum(
     "trainer",
     ["trainer", "evaler", "decoder", "exporter", "worker"],
     "trainer: see --mode. evaler: evaluate the weights in --logdir; see LOGDIR/evaler. "
-    "decoder: translate with them; see LOGDIR/decoder. exporter: write them as a "
-    "SavedModel; see LOGDIR/export. worker: lend this machine's devices to a trainer.",
+    "decoder: translate or continue texts with them; see LOGDIR/decoder. exporter: "
+    "write them as a SavedModel; see LOGDIR/export. worker: lend this machine's "
+    "devices to a trainer.",
 )
 flags.DEFINE_string(
     "split",
@@ -169,7 +170,8 @@ flags.DEFINE_float(
     "worker_timeout_seconds",
     30.0,
     "With --cluster: a worker that does not answer for this long is lost. The job then "
-    "waits for all workers and resumes from the last checkpoint.",
+    "waits for all workers, or without some with --elastic, and resumes from the last "
+    "checkpoint.",
     lower_bound=1.0,
 )
 flags.DEFINE_float(
@@ -188,7 +190,8 @@ flags.DEFINE_bool(
 flags.DEFINE_integer(
     "min_devices",
     1,
-    "With --elastic: the number of devices below which the job waits for workers.",
+    "With --elastic: the number of devices below which the job waits for workers, or "
+    "ends if there are none to wait for.",
     lower_bound=1,
 )
 flags.DEFINE_float(

@@ -100,6 +100,12 @@ class ModelRequest:
         if self.max_steps is not None:
             model.task.train.max_steps = self.max_steps
         if self.init_from is not None:
+            if not self.init_from:  # Such as a variable of a shell that is not set.
+                raise UserValueError(
+                    path="--init_from",
+                    expected="a run, one of its checkpoints or a file of weights",
+                    got=self.init_from,
+                )
             model.task.train.init_from_checkpoint_override = self.init_from
         if self.init_names is not None:
             model.task.train.init_from_checkpoint_names = self.init_names

@@ -42,11 +42,7 @@ from lingvo_pipe.keras.loss import (
 )
 from lingvo_pipe.keras.loss_and_metrics import LossAndMetrics
 from lingvo_pipe.keras.mixing.mixing import warn_of_layers, warn_of_normalization
-from lingvo_pipe.keras.plain_attributes import (
-    PlainAttributes,
-    preprocessing_kind,
-    sequence_length_of,
-)
+from lingvo_pipe.keras.plain_attributes import PlainAttributes, preprocessing_kind
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.debug.diagnosis import may_be_diagnosed, naming
@@ -108,11 +104,7 @@ class PipelinedModel(PlainAttributes):
         cells = model_cells(model)
         placed = pipelines.with_stages(params, devices, len(cells.cells))
         self._pipes = pipelines.Pipelines(
-            private_names.graph_of(model),
-            num_micro_batches,
-            batch_size,
-            sequence_length or sequence_length_of(model),
-            placed,
+            model, num_micro_batches, batch_size, sequence_length, placed
         )
         self._cut(cells)
         placement.check_slots(model, offload_slots)

@@ -17,10 +17,11 @@ from lingvo_pipe.core.quantities import bytes_text
 from lingvo_pipe.core.tables import text_table
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.keras.cells.model_cells import CellCalls, ModelCells
-from lingvo_pipe.keras.cells.private_names import Functional
+from lingvo_pipe.keras.cells.private_names import Functional, graph_of
 from lingvo_pipe.keras.cells.refusals import check_devices
 from lingvo_pipe.keras.cells.triples import first_inputs
 from lingvo_pipe.keras.keras_cell import KerasCell
+from lingvo_pipe.keras.plain_attributes import sequence_length_of
 from lingvo_pipe.pipeline.devices.device_names import device_name
 from lingvo_pipe.pipeline.devices.stage_devices import stage_devices
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
@@ -38,15 +39,16 @@ class Pipelines:
 
     def __init__(
         self,
-        graph: Functional,
+        model: keras.Model,
         num_micro_batches: int,
         batch_size: int | None,
         sequence_length: int | None,
         params: Mapping[str, Any],
     ):
-        self._graph, self._params = graph, dict(params)
+        self._graph, self._params = graph_of(model), dict(params)
         self._num_micro_batches, self._batch_size = num_micro_batches, batch_size
         self._sequence_length = sequence_length
+        self._padded_length = sequence_length_of(model)
         self._made: dict[int, PipeliningLayer] = {}
         self._cells: ModelCells | None = None
         self._had_enough = False
@@ -108,9 +110,16 @@ class Pipelines:
             num_micro_batches=num_micro_batches,
             **self._params,
         )
-        _set_inputs(p, self._graph, self._batch_size, self._sequence_length)
+        _set_inputs(
+            p,
+            self._graph,
+            self._batch_size,
+            self._sequence_length,
+            self._padded_length,
+        )
         pipe = self._made[num_micro_batches] = p.Instantiate()
-        self._params["splits"], self._batch_size = pipe.boundaries, None
+        self._params["splits"] = pipe.boundaries
+        self._batch_size = self._sequence_length = None
         for name in _CHOOSING:
             self._params.pop(name, None)
         return pipe
@@ -156,13 +165,26 @@ def _set_inputs(
     graph: Functional,
     batch_size: int | None,
     sequence_length: int | None,
+    padded_length: int | None,
 ) -> None:
-    path = "PipelinedModel(batch_size=...)"
+    """Sets the inputs' shapes if stages are chosen by them.
+
+    Without a `sequence_length`, unknown dimensions have `padded_length`.
+
+    Raises:
+        ValueError: if a size is missing, is not a count, or has no effect.
+    """
+    sizes = {
+        "PipelinedModel(batch_size=...)": batch_size,
+        "PipelinedModel(sequence_length=...)": sequence_length,
+    }
     if p.input_shapes is not None or not needs_inputs(p):
-        if batch_size is not None:
-            expected = "None (it is fit's) unless splits='auto' or memory_limit is set"
-            raise UserValueError(path=path, expected=expected, got=batch_size)
+        expected = "None (data have it) unless splits='auto' or memory_limit is set"
+        for path, size in sizes.items():
+            if size is not None:
+                raise UserValueError(path=path, expected=expected, got=size)
         return
+    path, path_of_length = sizes
     by_flops = p.memory_limit is None and p.cell_costs is None
     if batch_size is None and not by_flops:
         expected = "the size of a mini-batch, for measured times or memory_limit"
@@ -170,17 +192,23 @@ def _set_inputs(
     # Flops of cells are in the same ratios for any number of rows.
     rows = 1 if batch_size is None else -(-batch_size // p.num_micro_batches)
     unknown = [x.name for x in graph.inputs if None in x.shape[1:]]
-    if unknown and not is_count(sequence_length):
+    length = padded_length if sequence_length is None else sequence_length
+    if unknown and not is_count(length):
         raise UserValueError(
-            path="PipelinedModel(sequence_length=...)",
+            path=path_of_length,
             expected=f"the size of the unknown dimensions of inputs {unknown}",
-            got=sequence_length,
+            got=length,
             hint="Or give a number of stages or a list of boundaries.",
+        )
+    if not unknown and sequence_length is not None:
+        expected = "None, since inputs have no unknown dimension"
+        raise UserValueError(
+            path=path_of_length, expected=expected, got=sequence_length
         )
     with tf.Graph().as_default():
         placeholders = [
             tf.compat.v1.placeholder(
-                x.dtype, [rows, *(n or sequence_length for n in x.shape[1:])]
+                x.dtype, [rows, *(n or length for n in x.shape[1:])]
             )
             for x in graph.inputs
         ]

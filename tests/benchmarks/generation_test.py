@@ -6,6 +6,8 @@ import pytest
 
 from tools.benchmarks.generation import Seconds, Way, compare, table_rows, ways
 
+pytestmark = pytest.mark.exhaustive  # Only developers run the tool.
+
 
 def test_a_token_waits_for_all_stages_or_for_the_busiest_device() -> None:
     alone = {4: 3.0, 2: 2.0, 1: 1.5}
@@ -24,7 +26,6 @@ def test_each_way_has_a_row() -> None:
     assert rows[0] == ("1", "2", "1", "1000.0", "1000.0", "500.0", "500.0", "4")
 
 
-@pytest.mark.exhaustive
 def test_measures() -> None:
     chosen = [Way(1, 1, 1), Way(1, 2, 1), Way(2, 2, 2)]
     *rows, _ = compare(chosen, num_turns=1)[2:]

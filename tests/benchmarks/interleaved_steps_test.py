@@ -6,7 +6,11 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
+
 from tools.benchmarks.interleaved_steps import InterleavedSteps
+
+pytestmark = pytest.mark.exhaustive  # Only developers run the tool.
 
 TURN, INTERVAL = 10, 9
 

@@ -12,6 +12,8 @@ from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts
 from lingvo_pipe.pipeline.simulation.simulate import simulate
 from tools.benchmarks.lingvo_pipe_worker import prediction_errors
 
+pytestmark = pytest.mark.exhaustive  # Only developers run the tool.
+
 SCHEDULES = [gpipe(2, 4), one_f_one_b(2, 4), zero_bubble(2, 4)]
 
 

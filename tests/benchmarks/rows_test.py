@@ -18,6 +18,8 @@ from tools.benchmarks.rows import (
 )
 from tools.benchmarks.standard_configurations import standard_configurations
 
+pytestmark = pytest.mark.exhaustive  # Only developers run the tool.
+
 GROUPS = standard_configurations(2)
 CONFIGURATIONS = [c for group in GROUPS for c in group]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import shutil
 import sys
-import threading
 from collections.abc import Collection
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +20,7 @@ from lingvo_pipe.core.errors import UserDamageError
 from lingvo_pipe.hyperparams.text_entries import entries_by_path
 from lingvo_pipe.pipeline.simulation.timeline import Timeline
 from lingvo_pipe.planner.measured.resolve_auto import ResolvedPlan
+from lingvo_pipe.training.eval import run_weights
 from lingvo_pipe.training.profiling.step_profile import PlannedStep
 from lingvo_pipe.training.run.metrics_log import read_metrics
 from lingvo_pipe.training.run.run_directory import RunDirectory
@@ -194,15 +195,18 @@ def test_where_nothing_is_auto_no_run_is_opened() -> None:
     assert params.ToText() == text
 
 
-def test_a_run_that_is_followed_is_waited_for(tmp_path: Path) -> None:
+def test_a_run_that_is_followed_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Though only its schedule is auto."""
     logdir = tmp_path / "later"
-    begin = threading.Timer(0.5, begun, [logdir], {**BEFORE, "devices": TWO})
-    begin.start()
+    clock = SimpleNamespace(
+        monotonic=lambda: 0.0, sleep=lambda _: begun(logdir, **BEFORE, devices=TWO)
+    )
+    monkeypatch.setattr(run_weights, "time", clock)
     pipeline = model(schedule="auto").task.pipeline
     use = RunUse(str(logdir), "Test", follow_seconds=60.0)
     extract_from_run(pipeline, lambda: use.directory(NAME), None)
-    begin.join()
     assert pipeline.schedule == "interleaved"
     assert pipeline.splits == BEFORE["splits"]
 

@@ -23,6 +23,7 @@ from lingvo_pipe.pipeline.devices.device_names import device_name
 from lingvo_pipe.pipeline.devices.handshake import WorkerDescription
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.pipeline.stage_choice.memory_limit import DoesNotFitError
+from lingvo_pipe.planner.search.fitting_plan import NothingFits
 from lingvo_pipe.training.run.run_parts import RunPart
 from tests.support.errors import fails
 
@@ -186,6 +187,7 @@ def test_a_model_that_does_not_fit_waits_for_workers_that_are_absent() -> None:
     with fails(UserClusterError) as lack:
         _job(left_out, workers=2).choose(_pipeline(), names)
     assert str(lack.value).startswith(cause)
+    assert "3 GiB" in _fail(_job(absent, workers=2), NothingFits("3 GiB"), ONE)[0]
     memory = tf.errors.ResourceExhaustedError(None, None, "OOM")
     assert "OOM" in _fail(_job(absent, workers=2), memory, ONE)[0]
 

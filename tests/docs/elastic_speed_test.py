@@ -10,10 +10,13 @@ from typing import NamedTuple
 
 import pytest
 
+from lingvo_pipe.cli.elastic_devices import Cut, cut_for
 from tests.docs.pages import page, python_blocks
 
 ((_, CODE),) = python_blocks(page("clusters"))
 HOURS = 20_000
+MACHINES, NUM_SPARE = 1_000, 8
+COMPLETE = Cut(125, 8)
 
 
 class Case(NamedTuple):
@@ -25,27 +28,39 @@ class Case(NamedTuple):
     lost_every: float = 3600.0
     notice: float = 30.0
     restart: float = 120.0
-    replica: float = 1 / 125
+    replicas: int = COMPLETE.replicas
+    left: int = cut_for(999, COMPLETE, COMPLETE.replicas).replicas
 
 
-def _formula(case: Case) -> tuple[float, float, float]:
+def _formula(case: Case) -> tuple[float, float, float, float]:
     names: dict[str, object] = {"math": math}
     exec(CODE, names)
     return names["kept_speed"](**case._asdict())  # type: ignore[operator]
 
 
-def _simulated(case: Case, draw: random.Random, is_elastic: bool) -> float:
+def _speed(machines: int, devices: int) -> float:
+    """Returns the speed of an elastic job of up to `devices` devices."""
+    complete = COMPLETE._replace(replicas=devices // COMPLETE.per_replica)
+    if machines >= devices:
+        return complete.replicas / COMPLETE.replicas
+    return cut_for(machines, complete, complete.replicas).replicas / COMPLETE.replicas
+
+
+def _simulated(
+    case: Case, draw: random.Random, is_elastic: bool, devices: int = MACHINES
+) -> float:
     """Returns the kept fraction of speed in a random series of losses."""
     now = done = unsaved = 0.0
     lost, returns = draw.expovariate(1 / case.lost_every), list[float]()
     while now < HOURS * 3600:
         event = max(now, min([lost, *returns[:1]]))
-        speed = 1 - case.replica * len(returns)
+        speed = _speed(MACHINES - len(returns), devices)
         done += (event - now) * speed
         unsaved, now = (unsaved + event - now) % case.save_every, event
-        if returns and returns[0] < lost:  # The job grows after a checkpoint.
+        if returns and returns[0] < lost:
             heapq.heappop(returns)
-            now, unsaved = now + case.restart, 0.0
+            if _speed(MACHINES - len(returns), devices) > speed:
+                now, unsaved = now + case.restart, 0.0  # It grows after a checkpoint.
             continue
         done -= unsaved * speed
         unsaved = 0.0
@@ -68,11 +83,15 @@ CASES = [Case(600.0, 60.0, 300.0), Case(3600.0, 60.0, 300.0), Case(600.0, 0.0, 6
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_formula_agrees_with_simulated_losses(case: Case) -> None:
-    waiting, elastic, replaced = _formula(case)
+    waiting, elastic, spare, replaced = _formula(case)
     draw = random.Random(0)
-    assert _simulated(case, draw, is_elastic=True) == pytest.approx(elastic, abs=0.02)
-    assert _simulated(case, draw, is_elastic=False) == pytest.approx(waiting, abs=0.02)
-    assert elastic < replaced < 1
+    simulated = (
+        _simulated(case, draw, is_elastic=False),
+        _simulated(case, draw, is_elastic=True),
+        _simulated(case, draw, is_elastic=True, devices=MACHINES - NUM_SPARE),
+    )
+    assert simulated == pytest.approx((waiting, elastic, spare), abs=0.03)
+    assert max(elastic, waiting) < spare < replaced < 1
 
 
 def test_the_page_has_the_formulas_numbers() -> None:
@@ -82,5 +101,5 @@ def test_the_page_has_the_formulas_numbers() -> None:
         seconds = {"10 minutes": 600.0, "1 hour": 3600.0}[away]
         first = _formula(Case(seconds, 60.0, 300.0))
         second = _formula(Case(seconds, 0.0, 60.0))
-        values = first[0], first[1], second[1], first[2]
+        values = *first[:3], second[2], first[3]
         assert numbers.split(" | ") == [f"{value:.1%}" for value in values]

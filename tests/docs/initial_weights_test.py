@@ -23,6 +23,12 @@ def _commands(name: str, folder: Path) -> list[list[str]]:
     return [shlex.split(command) for command in trainer_commands(text)]
 
 
+def _of_digits(folder: Path) -> list[list[str]]:
+    """Returns the flags of the commands for digits after other digits."""
+    images = [x for x in _commands("images", folder) if "image.digits" in x[0]]
+    return [x for x in images if "my_digits" not in str(x)]
+
+
 def test_the_table_of_names_is_right() -> None:
     rows = re.findall(r"^\| `'(.*)'` \| (.*) \|$", page("runs"), re.MULTILINE)
     assert len(rows) == 4
@@ -35,8 +41,7 @@ def test_the_table_of_names_is_right() -> None:
 def test_digits_are_learned_after_other_digits(tmp_path: Path) -> None:
     """A layer of another shape keeps its values, and equal models evaluate equally."""
     program = CommandLine(tmp_path)
-    images = [x for x in _commands("images", tmp_path) if "image.digits" in x[0]]
-    low, high, every = (x for x in images if "my_digits" not in str(x))
+    low, high, every = _of_digits(tmp_path)
     tuned, new = (x for x in _commands("runs", tmp_path) if "init_from" in str(x))
     program.train(*low, *_CHEAP)
     for command in (high, every):
@@ -61,6 +66,16 @@ def test_digits_are_learned_after_other_digits(tmp_path: Path) -> None:
     start = saved_variables(tmp_path / "tuned", 0)
     for path in (name.removesuffix("/ema") for name in averages if "/ema" in name):
         assert start[path] == averages[f"{path}/ema"]
+
+
+@pytest.mark.exhaustive
+def test_few_steps_are_enough_after_other_digits(tmp_path: Path) -> None:
+    program, (low, high, _) = CommandLine(tmp_path), _of_digits(tmp_path)
+    program.train(*low, "--devices=1")
+    program.train(*high, "--devices=1", "--max_steps=25")
+    *_, test = read_metrics(tmp_path / "high")
+    assert test["step"] == 25
+    assert test["accuracy"] > 0.8
 
 
 def _kept(logdir: Path) -> list[str]:

@@ -115,6 +115,7 @@ def test_an_elastic_job_goes_on_without_a_killed_task(tmp_path: Path) -> None:
     """Its script then starts all tasks again, which find that the run has ended."""
     script = SBATCH.replace("--kill-on-bad-exit=1", GOES_ON)
     assert script != SBATCH
+    script = script.replace("#SBATCH --requeue", "#SBATCH --no-kill")
     with one_node_slurm(tmp_path / "slurm") as slurm:
         job = Job(slurm, tmp_path, script, *ELASTIC, "--devices=3")
         job.kill(job.worker)

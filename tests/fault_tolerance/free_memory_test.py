@@ -31,7 +31,7 @@ for piece in pieces[:-1]:
 peak = used()
 assert peak > before + 10**8, "It was returned at once."
 return_free_memory(every=0.1)
-end = time.monotonic() + 30
+end = time.monotonic() + 300
 while used() > peak - 10**8 and time.monotonic() < end:
     time.sleep(0.1)
 assert used() <= peak - 10**8, used() - before
@@ -44,5 +44,5 @@ def test_a_process_does_not_keep_freed_memory() -> None:
         [sys.executable, "-c", PROGRAM],
         env={**os.environ, "PYTHONPATH": paths},
         check=True,
-        timeout=60,
+        timeout=600,
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NoReturn
 
 import pytest
@@ -60,7 +60,7 @@ def test_a_process_starts_again_as_it_was_started(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode == 7
     lines = [line.split() for line in done.stdout.splitlines()]
@@ -112,12 +112,11 @@ def test_a_restart_waits_for_a_checkpoint_that_this_process_writes(
 
     monkeypatch.setattr(ProcessStart, "again", again)
     start = ProcessStart((), "", {})
-    later = threading.Timer(0.5, folder.rmdir)
-    later.start()
+    clock = SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda _: folder.rmdir())
+    monkeypatch.setattr(module, "time", clock)
     restarts = Restarts(start, lambda: "", folder.exists, logged.append)
     with pytest.raises(InterruptedError, match="^saved$"):
         restarts.again(None, "")
-    later.join()
     assert len(logged) == 1
 
 

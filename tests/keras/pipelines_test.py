@@ -114,6 +114,10 @@ def test_keras_use_builds_few_pipelines(caplog: pytest.LogCaptureFixture) -> Non
             "PipelinedModel(batch_size=...)",
         ),
         ({"devices": 2, "batch_size": 8}, "PipelinedModel(batch_size=...)"),
+        (
+            {"devices": 2, "splits": "auto", "sequence_length": 8},
+            "PipelinedModel(sequence_length=...)",
+        ),
         ({"num_examples": 9, "devices": 1, "num_batch_shards": 2}, "fit(x=...)"),
     ],
 )

@@ -15,6 +15,8 @@ from tools.local_study.costs import (
     total_flops,
 )
 
+pytestmark = pytest.mark.exhaustive  # Only developers run the tool.
+
 F, A = 7.0, 2.0  # FLOPs of a layer, and of a head.
 
 

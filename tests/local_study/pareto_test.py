@@ -9,6 +9,8 @@ import pytest
 from tools.local_study.costs import Point
 from tools.local_study.pareto import choose_targets, first_step, frontier
 
+pytestmark = pytest.mark.exhaustive  # Only developers run the tool.
+
 
 def _beats(a: Point, b: Point) -> bool:
     return a != b and a.cost <= b.cost and a.time <= b.time

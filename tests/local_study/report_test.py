@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cases import exhaustive
 from tools.local_study.charts import draw_all
 from tools.local_study.costs import BlockCost
 from tools.local_study.report import format_report
@@ -19,6 +18,8 @@ from tools.local_study.study_rows import (
     Similarity,
     averages,
 )
+
+pytestmark = pytest.mark.exhaustive  # Only developers run the tool.
 
 
 def _row(scheme: str, batch_size: int, seed: int = 0, last_loss: float = 0.5) -> Row:
@@ -102,7 +103,7 @@ def test_rows_of_several_seeds_are_averaged() -> None:
     assert _cells(report, "greedy", "4")[3] == "0.7500 ± 0.3536"
 
 
-@pytest.mark.parametrize("number", [1, exhaustive(len(_ROWS))])
+@pytest.mark.parametrize("number", [1, len(_ROWS)])
 def test_charts_are_drawn(number: int, tmp_path: Path) -> None:
     """Backpropagation alone has no similarity."""
     draw_all(_ROWS[:number], tmp_path)

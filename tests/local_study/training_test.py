@@ -7,6 +7,8 @@ import pytest
 
 from tools.local_study.training import cosine
 
+pytestmark = pytest.mark.exhaustive  # Only developers run the tool.
+
 
 def _pieces(seed: int) -> dict[str, np.ndarray]:
     draw = np.random.default_rng(seed)

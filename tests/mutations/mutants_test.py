@@ -27,7 +27,15 @@ _EXAMPLES = {
             "x = -1, True, 1.5, 'a', None",
         ],
     ),
-    "dropped statement": ("f()\nx += y", ["pass\nx += y", "f()\npass"]),
+    "dropped statement": (
+        "f()\nx += y\na.b = d[e] = y\na.b = x\nd[e]: int = x\na.b, x = x",
+        [
+            "pass\nx += y\na.b = d[e] = y\na.b = x\nd[e]: int = x\na.b, x = x",
+            "f()\npass\na.b = d[e] = y\na.b = x\nd[e]: int = x\na.b, x = x",
+            "f()\nx += y\na.b = d[e] = y\npass\nd[e]: int = x\na.b, x = x",
+            "f()\nx += y\na.b = d[e] = y\na.b = x\npass\na.b, x = x",
+        ],
+    ),
     "swapped arguments": (
         "f(a, [b], a, k=c)",
         ["f([b], a, a, k=c)", "f(a, a, [b], k=c)"],
@@ -41,7 +49,16 @@ _EXAMPLES = {
     ),
     "negated condition": ("x = a if b or c else d", ["x = a if not (b or c) else d"]),
     "dropped call": ("x = f(a + b) * c", ["x = (a + b) * c"]),
-    "sign": ("x = a - (b * c)", ["x = a + (b * c)"]),
+    "sign": (
+        "x = a - (b * -c) / d, not e",
+        [
+            "x = a + (b * -c) / d, not e",
+            "x = a - (b / -c) / d, not e",
+            "x = a - (b * c) / d, not e",
+            "x = a - (b * -c) * d, not e",
+            "x = a - (b * -c) / d,  e",
+        ],
+    ),
     "extreme": ("x = tf.maximum(a, b)", ["x = tf.minimum(a, b)"]),
     "and/or": ("x = (a\n  and b)", ["x = (a\n  or b)"]),
 }

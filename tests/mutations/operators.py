@@ -32,9 +32,13 @@ _EXCHANGED: dict[type[ast.AST], tuple[str, str, str]] = {
     ast.NotIn: ("comparison", "not in", "in"),
     ast.Add: ("sign", "+", "-"),
     ast.Sub: ("sign", "-", "+"),
+    ast.Mult: ("sign", "*", "/"),
+    ast.Div: ("sign", "/", "*"),
     ast.And: ("and/or", "and", "or"),
     ast.Or: ("and/or", "or", "and"),
 }
+# Operators of one operand.
+_DROPPED: dict[type[ast.AST], str] = {ast.USub: "-", ast.Not: "not"}
 _EXTREMES = {"min": "max", "minimum": "maximum", "reduce_min": "reduce_max"}
 _EXTREMES |= {greater: less for less, greater in _EXTREMES.items()}
 # Functions whose arguments may be swapped, or are of kinds that cannot be.
@@ -134,7 +138,7 @@ def _lines(node: ast.AST) -> tuple[int, int]:
 
 def _edits(node: ast.AST, parent: ast.AST, source: Source) -> Iterator[Edit]:
     """Yields the edits of one node."""
-    if isinstance(node, ast.AugAssign) or _is_call_for_effect(node):
+    if _is_change(node) or _is_call_for_effect(node):
         yield Edit("dropped statement", *source.span(node), "pass")
     if isinstance(node, ast.Compare):
         yield from _exchanged([node.left, *node.comparators], node.ops, source)
@@ -145,6 +149,9 @@ def _edits(node: ast.AST, parent: ast.AST, source: Source) -> Iterator[Edit]:
         yield from _exchanged([node.left, node.right], [node.op], source)
     elif isinstance(node, ast.AugAssign):
         yield from _exchanged([node.target, node.value], [node.op], source)
+    elif isinstance(node, ast.UnaryOp) and type(node.op) in _DROPPED:
+        start, _ = source.span(node)
+        yield Edit("sign", start, start + len(_DROPPED[type(node.op)]), "")
     elif isinstance(node, ast.Constant):
         if isinstance(node.value, (bool, int, float)):
             value = node.value + 1 if type(node.value) is not bool else not node.value
@@ -183,6 +190,17 @@ def _is_loop(node: ast.AST, parent: ast.AST) -> TypeGuard[ast.For | ast.comprehe
     return is_list or isinstance(node, ast.For)
 
 
+def _is_change(
+    node: ast.AST,
+) -> TypeGuard[ast.AugAssign | ast.Assign | ast.AnnAssign]:
+    """Returns whether a statement updates a name, or sets an attribute or item."""
+    if isinstance(node, ast.AnnAssign) and node.value:
+        return isinstance(node.target, (ast.Attribute, ast.Subscript))
+    if isinstance(node, ast.Assign) and len(node.targets) == 1:
+        return isinstance(node.targets[0], (ast.Attribute, ast.Subscript))
+    return isinstance(node, ast.AugAssign)
+
+
 def _is_call_for_effect(node: ast.AST) -> TypeGuard[ast.Expr]:
     """Returns whether a statement is a call, and no declaration."""
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
@@ -197,7 +215,7 @@ def _conditions(node: ast.AST) -> Sequence[ast.expr]:
 
 
 def _is_joining(node: ast.BinOp) -> bool:
-    """Returns whether an addition joins texts or sequences, as its operands show."""
+    """Returns whether + or * joins texts or sequences, as its operands show."""
     joined = (ast.JoinedStr, ast.List, ast.Tuple, ast.ListComp)
     return any(
         isinstance(operand, joined)

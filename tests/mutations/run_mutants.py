@@ -198,7 +198,7 @@ def _try_in_jobs(
 
 
 def main() -> None:
-    """Records tests, or tries mutants and ends with 1 if one survived."""
+    """Records tests, or tries mutants; ends with 1 if one lived or is not recorded."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--lines", type=Path, required=True, help="by test, a file")
     parser.add_argument("--record", nargs="+", metavar="TESTS", help="files, folders")
@@ -221,7 +221,9 @@ def main() -> None:
     counts = collections.Counter(outcome.verdict for outcome in outcomes)
     hung = sum(outcome.reason == "the time limit" for outcome in outcomes)
     print(f"{dict(counts)}, of the caught {hung} by the time limit")
-    sys.exit(counts["survived"] > 0)
+    if counts["not recorded"]:
+        print("Files have changed since their tests were recorded: record them again.")
+    sys.exit(counts["survived"] + counts["not recorded"] > 0)
 
 
 if __name__ == "__main__":

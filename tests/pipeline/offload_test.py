@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import random
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,13 +13,10 @@ import pytest
 import tensorflow as tf
 
 from lingvo_pipe.hyperparams import InstantiableParams
-from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.cell_roles import check_offloads
 from lingvo_pipe.pipeline.devices.device_names import DeviceName
-from lingvo_pipe.pipeline.loops import host_copies
-from lingvo_pipe.pipeline.loops.channel import Channel
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.pipeline.pipelining_params import make_layout
 from lingvo_pipe.pipeline.schedules.by_rule import gpipe, one_f_one_b
@@ -29,15 +25,12 @@ from lingvo_pipe.pipeline.schedules.csv_file import write_csv
 from lingvo_pipe.pipeline.schedules.offload import offloaded
 from lingvo_pipe.pipeline.schedules.recompute import recomputed
 from lingvo_pipe.pipeline.schedules.schedule import Kind, Schedule
-from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts
-from lingvo_pipe.pipeline.simulation.simulate import simulate
 from lingvo_pipe.pipeline.stage_choice.memory_limit import DoesNotFitError
-from tests.pipeline.example_layers import gradients, loss_fn, raw_values
+from tests.pipeline.example_layers import gradients, loss_fn
 from tests.support.cases import exhaustive
 from tests.support.errors import fails
 
 DIM, ROWS, NUM_CELLS, M = 3, 24, 4, 6
-COPY_SECONDS = 0.2
 KINDS = {Kind.FORWARD, Kind.BACKWARD, Kind.OFFLOAD, Kind.LOAD}
 
 
@@ -208,22 +201,6 @@ def _peaks(**values: Any) -> tuple[int, int]:
     return layer.PeakBytes(*batch, loss_fn)[0], layer.HostBytes(*batch, loss_fn)[0]
 
 
-def test_only_the_two_copies_cross_between_a_gpu_and_its_host(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    ends = {}
-
-    def channel(name: str, source: str, target: str, *_: Any, **__: Any) -> None:
-        ends[name.rpartition("/")[2]] = source[-5:], target[-5:]
-
-    monkeypatch.setattr(host_copies, "Channel", channel)
-    host_copies.HostCopies("copies", "/job:localhost/replica:0/task:0/device:GPU:1")
-    gpu, host = "GPU:1", "CPU:0"
-    assert ends.pop("to_host") == (gpu, host)
-    assert ends.pop("to_device") == (host, gpu)
-    assert ends == dict.fromkeys(["done", "request", "loaded"], (host, host))
-
-
 @pytest.fixture
 def as_on_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counts memory as if the CPU devices had memory of their own."""
@@ -275,55 +252,3 @@ def test_what_does_not_fit_fits_with_offload() -> None:
         gradients(layer, batch),
         gradients(needed, batch),
     )
-
-
-class SlowChannel(Channel):
-    """A channel whose copies take COPY_SECONDS, as on a slow link."""
-
-    def __init__(self, name: str, *args: Any, **options: Any):
-        super().__init__(name, *args, **options)
-        self._is_slow = name.endswith(("/to_host", "/to_device"))
-
-    def receive(self) -> tf.Tensor:
-        received = super().receive()
-        if not self._is_slow:
-            return received
-        with tf.control_dependencies([received]):
-            waited = tf.numpy_function(_sleep, [], tf.float32)
-        with tf.control_dependencies([waited]):
-            return tf.identity(received)
-
-
-def _sleep() -> np.float32:
-    time.sleep(COPY_SECONDS)
-    return np.float32(0)
-
-
-def test_operations_run_during_copies(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An operation takes a small part of a copy here, so most of a step is copies."""
-    monkeypatch.setattr(host_copies, "Channel", SlowChannel)
-    layer = _params(offload="always").Instantiate()
-    gradients(layer, _batch())  # Builds the graph.
-    with ForwardContext(step=tf.constant(3, tf.int64)):
-        result = layer.ComputeGradients(raw_values(layer), *_batch(), loss_fn)
-    (times,) = result.times
-    column = layer.schedule.columns[0]
-    start, end = (
-        dict(zip(column, times[:, i].numpy().tolist(), strict=True)) for i in (1, 2)
-    )
-    for op in column:
-        forward, backward = (
-            op._replace(kind=kind) for kind in (Kind.FORWARD, Kind.BACKWARD)
-        )
-        if op.kind is Kind.OFFLOAD:
-            assert start[op] - end[forward] > COPY_SECONDS
-        elif op.kind is Kind.LOAD:
-            assert start[backward] - end[op] > COPY_SECONDS
-        elif op.kind is Kind.FORWARD and op.micro_batch:
-            before = forward._replace(micro_batch=op.micro_batch - 1)
-            copied = start[before._replace(kind=Kind.OFFLOAD)]
-            assert end[op] < copied, "while the one before is copied"
-    costs = StageCosts(0.0, 0.0, offload=COPY_SECONDS, load=COPY_SECONDS)
-    predicted = simulate(layer.schedule, Costs((costs,))).step_seconds
-    measured = max(end.values()) - start[column[0]]
-    assert predicted < measured < 1.3 * predicted

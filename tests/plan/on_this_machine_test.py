@@ -12,6 +12,8 @@ import pytest
 from tools.plan_check import on_this_machine
 from tools.plan_check.measured_ways import Figures, ways
 
+pytestmark = pytest.mark.exhaustive  # Only developers run the tool.
+
 FEW = ways([4])
 PAGE = Path(__file__).parents[2] / "lingvo_pipe/tools/plan/counting.md"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import keyword
 import re
 import sys
 import types
@@ -79,6 +80,26 @@ def test_all_lines_that_are_added_are_named(name: str) -> None:
     assert [x for x in defining if x not in named] == []
 
 
+@pytest.mark.parametrize("name", FILES)
+def test_new_names_are_listed_with_the_lines_that_they_replace(name: str) -> None:
+    """The first line of a method's body is listed with the method's head."""
+    listed: defaultdict[int, str] = defaultdict(str)
+    for found in check_source("\n".join(lingvos(FILES[name]))):
+        listed[found.line] += f"{found.instead} "
+    own = set(re.findall(r"^#\+ *def (\w+)", FILES[name], re.MULTILINE))
+    number = 0
+    for before, line in itertools.pairwise(FILES[name].splitlines()):
+        number += not before.startswith("#+")
+        if before.endswith("#-") and line.startswith("#+"):
+            new = _names(line) - _names(before) - own
+            shown = _names(listed[number] + listed[number - 1])
+            assert not new or new & shown, line
+
+
+def _names(text: str) -> set[str]:
+    return set(re.findall(r"[^\W\d]\w*", text)) - set(keyword.kwlist)
+
+
 def _depth(added: str) -> int:
     return len(added) - len(added.removeprefix("#+").lstrip())
 
@@ -109,17 +130,33 @@ def _loss(outputs: Any, targets: Any) -> NestedMap:
     )
 
 
+def _update(layer: PipeliningLayer, sums: NestedMap) -> None:
+    """Updates a layer's state in a graph, as a training step does."""
+
+    @tf.function(autograph=False)
+    def update() -> None:
+        with ForwardContext(step=tf.constant(3, tf.int64)):
+            layer.PostTrainingStepUpdate(sums)
+
+    update()
+
+
 @pytest.mark.parametrize("module", fast_cases(files_with("Cells"), FAST), indirect=True)
 def test_layers_run_in_stages(module: Any) -> None:
     paddings = 1.0 - tf.sequence_mask([5, 3, 1, 4], 5, tf.float32)
     x, results = _inputs(), []
     for splits in (1, 2):
         p = PipeliningLayer.Params().Set(name="pipe", splits=splits)
-        layer = p.Set(cell_tpl=module.Cells(), num_micro_batches=2).Instantiate()
+        p.Set(cell_tpl=module.Cells(), num_micro_batches=2)
+        assert PipeliningLayer.Params().FromText(p.ToText()) == p
+        layer = p.Instantiate()
         with ForwardContext(step=tf.constant(3, tf.int64)):
             result = layer.ComputeGradients(layer.theta, [x, paddings], x, _loss)
-            layer.PostTrainingStepUpdate(result.accumulated)
-        values = tf.nest.flatten((result.gradients, result.metrics, layer.vars))
+        _update(layer, result.accumulated)
+        with ForwardContext(do_eval=True):
+            metrics = layer.ComputeMetrics(layer.theta, [x, paddings], x, _loss)
+        outputs = result.gradients, result.metrics, metrics, layer.vars
+        values = tf.nest.flatten(outputs)
         results.append([tf.identity(v).numpy() for v in values if v is not None])
     for one, two in zip(*results, strict=True):
         assert np.isfinite(one).all()

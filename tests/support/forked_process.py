@@ -104,10 +104,6 @@ class ForkedProcess:
             with contextlib.suppress(ProcessLookupError):  # It has just ended.
                 os.kill(self.pid, number)
 
-    def terminate(self) -> None:
-        """Sends SIGTERM."""
-        self.send_signal(signal.SIGTERM)
-
     def kill(self) -> None:
         """Sends SIGKILL."""
         self.send_signal(signal.SIGKILL)

@@ -28,7 +28,8 @@ def write_preset(folder: Path, family: str = "GPT2", **sizes: Any) -> str:
 
 def _gpt2(hub: Any, sizes: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     letters = sorted({"Ġ" if x == " " else x for x in "".join(SENTENCES)})
-    pieces = ["<|endoftext|>", *letters, "th", "the", "Ġthe"]
+    # As in GPT-2, token 0 pads, and is no stop token.
+    pieces = ["!", "<|endoftext|>", *letters, "th", "the", "Ġthe"]
     tokenizer = hub.models.GPT2Tokenizer(
         {piece: i for i, piece in enumerate(pieces)}, ["t h", "th e", "Ġ the"]
     )

@@ -48,6 +48,7 @@ MISTAKES: list[tuple[list[str], list[str]]] = [
         [DIGITS, "--profile_step=9", "--mode=inspect_model"],
         ["error: --mode=inspect_model: expected no --profile_step"],
     ),
+    ([*TRAIN, "--init_from="], ["error: --init_from: ", "got ''"]),
     (
         [DIGITS, "--init_from=x", "--mode=inspect_model"],
         ["error: --mode=inspect_model: expected no --init_from"],
@@ -117,6 +118,10 @@ MISTAKES: list[tuple[list[str], list[str]]] = [
             "--wait_for_workers_seconds=9",
         ],
         ["error: --lost_worker_seconds: ", "--wait_for_workers_seconds, 9", "60"],
+    ),
+    (
+        [*TRAIN, "--elastic", "--cluster=kubernetes:app=w"],
+        ["error: --elastic: ", "'kubernetes:app=w'", "StatefulSet"],
     ),
     (
         [*TRAIN, "--elastic", "--devices=2", "--min_devices=3"],

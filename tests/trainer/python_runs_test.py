@@ -91,6 +91,8 @@ def test_mistakes(tmp_path: Path) -> None:
     assert "--" not in str(error.value)
     with fails(path="profile_step", got=0):
         lp.train(Small, tmp_path, profile_step=0)
+    with fails(path="init_from", got=""):
+        lp.train(Small, tmp_path, init_from="")
 
 
 def test_a_later_call_of_fewer_devices_keeps_the_first_ones(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ times, and recomputes the forward pass.
 _HUB = """\
 ## KerasHub
 
-A small model of each of KerasHub's families, with all weights trained, and with LoRA.
+Small models of these families of KerasHub, with all weights trained, and with LoRA.
 """
 _HEADINGS = {
     "same": "Same",

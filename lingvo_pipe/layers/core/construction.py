@@ -51,9 +51,11 @@ class LayerType(type):
     # What errors say about params that only Lingvo's layers have.
     PARAM_HINTS: Mapping[str, str] = {
         "activation_split_dims_mapping": _NOT_SHARDED,
+        "add_name_to_theta": "Leave it out: variables have names, and theta has none.",
         "allow_implicit_capture": "Leave it out: FProp must not capture tensors.",
         "child_variable_scope_override": _NO_SCOPES,
         "device_mesh": _NOT_SHARDED,
+        "inference_driver_name": "Leave it out: exported models have no drivers.",
         "is_inference": "Leave it out, and ask self.do_eval.",
         "nested_map_fprop": "Leave it out: maps pass between layers as they are.",
         "vn": "In Lingvo it adds noise to weights. Leave it out, or add noise by "

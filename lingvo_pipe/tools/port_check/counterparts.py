@@ -42,6 +42,7 @@ MODULES: dict[str, ModuleType] = {
 _OPTIMIZER = "Name one of Keras's: OptimizerParams('Adam', beta_1=0.9)."
 RANDOM = "Draw by current_context().uniform in FProp, as DropoutLayer does."
 _NAMES = {
+    "activation": "Use _AddFetches, or act_fetch_layers.",
     "AddChild": "Create the layer once; PipeliningLayer's param tied shares weights.",
     "_CreateChildrenVariables": "Delete it: children create their own variables.",
     "AddEvalMetric": "Return it from a task's ComputeLoss, as name=(mean, weight), or "
@@ -49,8 +50,9 @@ _NAMES = {
     "AddExtraTheta": "Compute it in FProp, or create a variable that is not trained.",
     "add_to_collection get_collection": "Call self.AddLoss or self.Accumulate.",
     "assign assign_add": "Call this method of the variable in PostTrainingStepUpdate.",
-    "base_input_generator": "Write a class with the members that "
-    "lingvo_pipe.input.input_generator lists.",
+    "base_input_generator input_generator": "Write a class with the members that "
+    "lingvo_pipe.input.input_generator lists. PipelineInputs and LossTargets get its "
+    "batches.",
     "cluster cluster_factory": "Devices are params of PipeliningLayer.",
     "BatchNormLayerNoPadding": "Use BatchNormLayer, whose paddings are optional.",
     "Disable Enable": "Delete it: an Accumulator has a sum only after the step.",
@@ -63,7 +65,7 @@ _NAMES = {
     "global_variables_initializer": "Delete it: variables are created with values.",
     "gradients": "Use tf.GradientTape, or ComputeGradients of a PipeliningLayer.",
     "GraphKeys": "Collections are an argument of WeightParams; see the guide.",
-    "global_step": "Call py_utils.GetGlobalStep() in FProp.",
+    "global_step": "Call py_utils.GetGlobalStep(), unless self.do_eval.",
     "initializer": "Delete the line: __init__ needs no decorator.",
     "LayerNorm": "Use LayerNormLayer, whose dim is Lingvo's input_dim.",
     "is_eval": "Ask self.do_eval.",

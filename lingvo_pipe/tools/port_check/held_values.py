@@ -113,15 +113,16 @@ class HeldValues(ast.NodeVisitor):
         """Follows `p.Define(name, default, ...)`."""
         of = _object_of(node, "Define")
         owner = self.value(of) if of else None
-        if isinstance(owner, Params) and len(node.args) > 1:
-            value = self.value(node.args[1])
+        arguments = _arguments(node, "name", "default")
+        default = arguments.get("default", arguments.get("default_value"))
+        if isinstance(owner, Params) and default and "name" in arguments:
+            value = self.value(default)
             with contextlib.suppress(AttributeError, ValueError):
-                owner.Define(_constant(node.args[0]), value or UNKNOWN, "")
+                owner.Define(_constant(arguments["name"]), value or UNKNOWN, "")
 
     def create(self, node: ast.Call) -> None:
         """Follows `self.CreateChild(name, params)`, and CreateChildren with a list."""
-        arguments = dict(zip(("name", "params"), node.args, strict=False))
-        arguments |= {x.arg: x.value for x in node.keywords if x.arg}
+        arguments = _arguments(node, "name", "params")
         is_whole = self.cls and {"name", "params"} <= arguments.keys()
         if is_whole and (cls := _class_of(self.value(arguments["params"]))):
             self.cls.held_layers[_constant(arguments["name"])] = cls
@@ -226,6 +227,12 @@ def _object_of(node: ast.Call, *names: str) -> ast.expr | None:
     func = node.func
     is_one = isinstance(func, ast.Attribute) and func.attr in names
     return func.value if is_one else None  # type: ignore[attr-defined]
+
+
+def _arguments(node: ast.Call, *names: str) -> dict[str, ast.expr]:
+    """Returns a call's arguments by name. `names` are the first parameters'."""
+    arguments = dict(zip(names, node.args, strict=False))
+    return arguments | {x.arg: x.value for x in node.keywords if x.arg}
 
 
 def _constant(node: ast.AST) -> Any:

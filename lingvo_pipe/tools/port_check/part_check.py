@@ -4,7 +4,7 @@ import ast
 import inspect
 
 from lingvo_pipe.builder import Base
-from lingvo_pipe.core.near_names import did_you_mean
+from lingvo_pipe.core.near_names import did_you_mean, suggest
 from lingvo_pipe.gpipe import PipeliningLayer
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.layers.core.base_layer import BaseLayer
@@ -15,11 +15,22 @@ _SPLITS = "Set splits, the number of stages: it is 1 unless you do."
 
 
 class PartCheck(HeldValues):
-    """A walk that finds wrong uses of params and of children."""
+    """A walk that finds wrong uses of params and of children.
+
+    Attributes:
+        method: name of the outermost function that the walk is in, or "".
+        fprop_methods: names of FProp and of the class's methods that it calls.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.method = ""
+        self.fprop_methods = {"FProp"}
+
+    @property
+    def in_fprop(self) -> bool:
+        """True in FProp, and in the class's methods that it calls."""
+        return self.method in self.fprop_methods
 
     def _find(
         self, node: ast.AST, what: str, instead: str, kind: str = "change"
@@ -32,7 +43,7 @@ class PartCheck(HeldValues):
         """Finds wrong arguments of `self.child.FProp(...)` and of `self.child(...)`."""
         func, text = node.func, ast.unparse(node.func)
         layer, name, num_more = self.value(func), "FProp", 2  # `self` and theta.
-        if isinstance(layer, Layer) and self.method == "FProp":
+        if isinstance(layer, Layer) and self.in_fprop:
             instead = f"Call {text}.FProp(theta.{text.removeprefix('self.')}, ...)."
             self._find(node, f"{text}(...) in FProp", instead)
         elif isinstance(func, ast.Attribute):
@@ -57,7 +68,9 @@ class PartCheck(HeldValues):
         # A class of the file may have params that its functions define.
         is_sure = cls is known or known not in (BaseLayer, Base)
         if is_sure or hint or name[:1].isupper():  # All methods of Params are known.
-            near = hint or did_you_mean(name, owner.GetKeys()).strip()
+            keys = owner.GetKeys()
+            ends = suggest(key for key in keys if name.endswith(f"_{key}"))
+            near = hint or (did_you_mean(name, keys) or ends).strip()
             of = f"{cls.__name__} has" if cls else "There is"
             self._find(node, what, f"{of} no param {name!r}. {near}".strip())
 
@@ -70,3 +83,15 @@ class PartCheck(HeldValues):
             is_new = what.endswith("Params") and "splits" not in keywords
             if is_new and "cls" in owner and owner.Get("cls") is PipeliningLayer:
                 self._find(node, what, _SPLITS, "note")
+
+
+def methods_of_fprop(cls: ast.ClassDef) -> set[str]:
+    """Returns the names of FProp and of the class's methods that it calls."""
+    methods = {x.name: x for x in cls.body if isinstance(x, ast.FunctionDef)}
+    names = ["FProp"]
+    for name in names:  # The loop takes what it adds.
+        nodes = ast.walk(methods[name]) if name in methods else ()
+        attributes = (x for x in nodes if isinstance(x, ast.Attribute))
+        used = {x.attr for x in attributes if ast.unparse(x.value) == "self"}
+        names += used.intersection(methods).difference(names)
+    return set(names)

@@ -15,8 +15,10 @@ import lingvo_pipe
 from lingvo_pipe.builder import Base
 from lingvo_pipe.core.near_names import did_you_mean
 from lingvo_pipe.hyperparams import Params
+from lingvo_pipe.layers.core.accumulators import Accumulator
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.schedule import BaseSchedule
+from lingvo_pipe.tools.port_check.call_check import CallCheck
 from lingvo_pipe.tools.port_check.counterparts import (
     IN_FPROP,
     INSTEAD,
@@ -29,7 +31,7 @@ from lingvo_pipe.tools.port_check.counterparts import (
     find,
 )
 from lingvo_pipe.tools.port_check.held_values import STAND_IN, Layer, dotted
-from lingvo_pipe.tools.port_check.part_check import PartCheck
+from lingvo_pipe.tools.port_check.part_check import methods_of_fprop
 from lingvo_pipe.tools.port_check.tasks import sets_cells, task_problems
 from lingvo_pipe.training.task.base_task import BaseTask
 from lingvo_pipe.training.task.protocols import DecodingTask
@@ -37,15 +39,10 @@ from lingvo_pipe.training.task.protocols import DecodingTask
 _METHOD = re.compile(r"_?[A-Z]\w*")
 _STATE = "Return it, or call self.Accumulate or self.AddMetric."
 _CONDITION = "Write tf.cond or tf.where: FProp is traced, and not autographed."
-_LAMBDA = "Name a function that the module defines: the trainer needs its text."
 _NOT_STOOD_FOR = {"Params", "_child_variable_scope_override"}
 _FIRST = {"Params": 0, "__init__": 1}
 _UNCALLED = "Nothing calls it here: delete it, or call it yourself."
 _VALUE = "Define Value(self), a function of py_utils.GetGlobalStep()."
-_SCOPE = (
-    "Leave it out: operations have the scope already, and a layer that reads its name "
-    "is traced by itself."
-)
 
 
 @dataclass(order=True, frozen=True)
@@ -81,7 +78,7 @@ def check_source(source: str) -> list[Finding]:
     return sorted(check.findings)
 
 
-class _Check(PartCheck):
+class _Check(CallCheck):
     """A walk over a file's syntax tree that collects findings.
 
     The stand-in of a layer or builder of the file is a class with the same known bases
@@ -97,7 +94,6 @@ class _Check(PartCheck):
     def __init__(self) -> None:
         super().__init__()
         self.findings: set[Finding] = set()
-        self.is_lingvos = False
         self.tensors: set[str] = set()
         self.bases: set[str] = set()
         self.has_cells = False
@@ -123,6 +119,7 @@ class _Check(PartCheck):
     def _add_module(self, node: ast.AST, module: str, local: str, name: str) -> None:
         if module in ("tensorflow", "tensorflow.compat.v1"):
             self.names[local] = tf
+        self.has_tf1 |= module in ("lingvo.compat", "tensorflow.compat.v1")
         if module not in (*MODULES, "tensorflow.compat.v1"):
             if module.partition(".")[0] == "lingvo":
                 text = "Port that module first, or leave out what uses it."
@@ -147,7 +144,7 @@ class _Check(PartCheck):
         names, text = dotted(node), ast.unparse(node)
         root, attributes = self._root(names)
         is_part = text.startswith("self.") and node.attr in IN_FPROP
-        if self.cls and self.method == "FProp" and is_part:
+        if self.cls and self.in_fprop and is_part:
             self._find(node, f"{text} in FProp", IN_FPROP[node.attr])
         if self.cls and node.attr in ("Disable", "Enable"):
             self._find(node, text, INSTEAD[node.attr])
@@ -172,32 +169,6 @@ class _Check(PartCheck):
             return
         self.generic_visit(node)
 
-    def visit_Call(self, node: ast.Call) -> None:
-        keywords = [keyword.arg for keyword in node.keywords if keyword.arg]
-        names, num_args = dotted(node.func), len(node.args)
-        root, attributes = self._root(names)
-        value = find(root, attributes)[0]
-        if names[:1] == ["self"] and self.cls and len(names) == 2:
-            value = getattr(self.cls, names[1], UNKNOWN)
-            member = inspect.getattr_static(self.cls, names[1], None)
-            num_args += inspect.isfunction(member)  # It gets `self` too.
-        is_plain = not any(isinstance(x, ast.Starred) for x in node.args)
-        if is_plain and (problem := bad_call(value, num_args, keywords)):
-            self._find(node, ".".join(names), problem)
-        if is_plain and len(keywords) == len(node.keywords):
-            self._check_layer_call(node, num_args, keywords)
-        if isinstance(node.func, ast.Attribute) and node.func.attr == "Set":
-            self._check_set(node.func.value, keywords)
-        self.follow(node, value is not UNKNOWN)
-        reads_name = any(ast.unparse(x).endswith(".name") for x in node.args)
-        if names[1:] == ["name_scope"] and self.method == "FProp" and reads_name:
-            self._find(node, ast.unparse(node), _SCOPE, "note")
-        values = [*node.args, *(keyword.value for keyword in node.keywords)]
-        in_builder = names[:1] == ["self"] and issubclass(self.cls or object, Base)
-        if in_builder and any(isinstance(x, ast.Lambda) for x in values):
-            self._find(node, f"a lambda in {'.'.join(names)}", _LAMBDA)
-        self.generic_visit(node)
-
     def _found(self, node: ast.AST, root: Any, names: list[str], what: str = "") -> Any:
         value, instead = find(root, names)
         if self.is_lingvos:
@@ -212,7 +183,7 @@ class _Check(PartCheck):
     # ---- Conditions.
 
     def visit_If(self, node: ast.If | ast.While | ast.IfExp | ast.Assert) -> None:
-        if self.cls and self.method == "FProp" and self._is_tensor(node.test):
+        if self.cls and self.in_fprop and self._is_tensor(node.test):
             self._find(node.test, ast.unparse(node.test), _CONDITION)
         self.generic_visit(node)
 
@@ -220,6 +191,10 @@ class _Check(PartCheck):
 
     def visit_Assign(self, node: ast.Assign) -> None:
         self.generic_visit(node)
+        for target in node.targets:
+            owner = self.value(getattr(target, "value", target))
+            if isinstance(target, ast.Attribute) and isinstance(owner, Params):
+                self._check_function(node.value, ast.unparse(target))
         self.assign(node.targets, node.value)
         targets = {x.id for x in node.targets if isinstance(x, ast.Name)}
         self.tensors -= targets
@@ -242,8 +217,10 @@ class _Check(PartCheck):
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         outer, self.cls = self.cls, None
+        methods, self.fprop_methods = self.fprop_methods, methods_of_fprop(node)
         bases = [find(*self._root(dotted(base)))[0] for base in node.bases]
         classes = [x for x in bases if inspect.isclass(x)]
+        self.in_accumulator = any(issubclass(x, Accumulator) for x in classes)
         if any(issubclass(x, (BaseLayer, Base)) for x in classes):
             members: dict[str, Any] = dict.fromkeys(_defined(node), UNKNOWN)
             members |= {"__module__": STAND_IN, "held_layers": {}}
@@ -255,7 +232,7 @@ class _Check(PartCheck):
         # Other methods use what these two define.
         node.body.sort(key=lambda x: _FIRST.get(getattr(x, "name", ""), len(_FIRST)))
         self.generic_visit(node)
-        self.cls = outer
+        self.cls, self.fprop_methods, self.in_accumulator = outer, methods, False
 
     def visit_Return(self, node: ast.Return) -> None:
         self.generic_visit(node)
@@ -269,6 +246,7 @@ class _Check(PartCheck):
             self.tensors = {x.arg for x in args if node.name == "FProp"}
             if self.cls:
                 self._check_override(node)
+                self._check_update(node)
         self._visit_scope(node)
         self.method = outer
 
@@ -276,6 +254,7 @@ class _Check(PartCheck):
         """Visits a function. Its local names hide imported names."""
         names, self.names = self.names, dict(self.names)
         held, self.held = self.held, dict(self.held)
+        inner, self.inner = self.inner, set(self.inner)
         if self.cls and self.method == "FPropMeta":
             self.held["p"] = self.cls.Params()
         for child in ast.walk(node):
@@ -283,8 +262,10 @@ class _Check(PartCheck):
                 self.names.pop(child.arg, None)
             if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store):
                 self.names.pop(child.id, None)
+            if isinstance(child, ast.FunctionDef) and child is not node:
+                self.inner.add(child.name)
         self.generic_visit(node)
-        self.names, self.held = names, held
+        self.names, self.held, self.inner = names, held, inner
 
     visit_Lambda = _visit_scope
 
@@ -317,7 +298,7 @@ class _Check(PartCheck):
         """Finds attributes that `classes` do not define, or that FProp sets."""
         members = {x for cls in classes for x in dir(cls)}
         if isinstance(node.ctx, ast.Store):
-            if self.method == "FProp":
+            if self.in_fprop:
                 self._find(node, f"self.{name} = ... in FProp", _STATE)
         elif name not in members:
             near = did_you_mean(name, (x for x in members if x[:2] != "__"))

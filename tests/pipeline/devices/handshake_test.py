@@ -196,9 +196,7 @@ def test_devices_that_a_worker_lacks_are_refused(cluster: Cluster) -> None:
     assert f"worker:1 {os.cpu_count()}" in error.value.expected
 
 
-def test_another_tensorflow_server_is_no_worker(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_tensorflow_server_is_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trainer_side, "ANSWER_SECONDS", 0.5)
     server = tf.distribute.Server.create_local_server()
     address = server.target.removeprefix("grpc://")
@@ -215,12 +213,16 @@ def test_another_listener_is_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
             find_workers(Cluster((address,)))
 
 
-def test_what_speaks_another_protocol_is_refused_at_once(cluster: Cluster) -> None:
+def test_what_speaks_another_protocol_is_refused_at_once(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     check_servers(cluster.present)
     with socket.create_server(("localhost", 0)) as other:
         address = f"localhost:{other.getsockname()[1]}"
+        monkeypatch.setattr(trainer_side, "_CONNECT_SECONDS", 0.1)
         check_servers({0: address})  # Silent, as a busy worker is.
         other.accept()[0].close()
+        monkeypatch.setattr(trainer_side, "_CONNECT_SECONDS", 60.0)
 
         def greet() -> None:
             with other.accept()[0] as client:
@@ -234,18 +236,18 @@ def test_what_speaks_another_protocol_is_refused_at_once(cluster: Cluster) -> No
         greeter.join()
 
 
-def test_a_worker_may_describe_itself_after_it_is_reached(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_worker_may_describe_itself_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """A trainer may find it between its start and its description."""
     server = tf.distribute.Server.create_local_server()
     address = server.target.removeprefix("grpc://")
     cluster = Cluster((address,))
     monkeypatch.setattr(handshake, "WORKER_JOB", "local")
-    later = threading.Timer(1.0, handshake.describe_worker, (server.target, cluster, 0))
-    later.start()
+    clock = SimpleNamespace(
+        monotonic=lambda: 0.0,
+        sleep=lambda _: handshake.describe_worker(server.target, cluster, 0),
+    )
+    monkeypatch.setattr(trainer_side, "time", clock)
     assert find_workers(cluster).workers[0].pid == os.getpid()
-    later.join()
 
 
 def test_sessions_are_closed_after_use(cluster: Cluster) -> None:
@@ -272,9 +274,7 @@ def test_a_trainer_has_the_address_that_other_machines_see(
     assert trainer_side._reach({i: str(i) for i in seen}) == first
 
 
-def test_a_worker_describes_its_own_devices_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_worker_describes_its_own_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     kinds = [("0", "CPU"), ("0", "GPU"), ("0", "XLA_CPU"), ("1", "GPU")]
     devices = [
         SimpleNamespace(

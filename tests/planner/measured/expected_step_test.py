@@ -23,7 +23,7 @@ def found(monkeypatch: pytest.MonkeyPatch, seconds: dict[str, float]) -> float:
     everyone = threading.Barrier(len(seconds))
 
     def measure(calls: Any, specs: Any, device: str) -> list[CellSeconds]:
-        everyone.wait(timeout=30)  # This fails if they run in turn.
+        everyone.wait(timeout=300)  # This fails if they run in turn.
         return [CellSeconds(0.25 * seconds[device], 0.75 * seconds[device])]
 
     monkeypatch.setattr(measured, "measured_seconds", measure)

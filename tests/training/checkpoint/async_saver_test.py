@@ -30,7 +30,7 @@ class Gate:
         write = checkpointer._write
 
         def waiting(*args: object) -> None:
-            assert self.opened.wait(60)
+            assert self.opened.wait(300)
             write(*args)  # type: ignore[arg-type]
 
         monkeypatch.setattr(checkpointer, "_write", waiting)
@@ -89,7 +89,13 @@ def test_a_failure_of_training_comes_first_and_loses_nothing(
     def fail_while_saving() -> None:
         with AsyncSaver(checkpointer, pytest.fail) as saver:
             saver.save(1)
-            threading.Timer(0.2, gate.opened.set).start()
+            wait = saver.wait
+
+            def open_and_wait() -> None:
+                gate.opened.set()
+                wait()
+
+            monkeypatch.setattr(saver, "wait", open_and_wait)
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -110,6 +110,7 @@ def test_texts_are_of_many_lengths() -> None:
         exhaustive(2, 2, 2, 16),
         exhaustive(2, 5, 4, 2),
         exhaustive(3, 4, None, 7),
+        exhaustive(4, 6, None, 3),
     ],
 )
 def test_texts_are_those_of_one_by_one(

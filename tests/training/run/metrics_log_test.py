@@ -1,6 +1,7 @@
 """Metrics are read back as written, and shared logs lose no line."""
 
 import contextlib
+import fcntl
 import json
 import math
 import os
@@ -8,6 +9,7 @@ import resource
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -286,18 +288,27 @@ def test_equal_numbers_are_one_bucket_and_none_are_none():
         assert buckets(values).shape == (0, 3)
 
 
-def test_one_writer_of_a_log_waits_for_the_other(tmp_path: Path) -> None:
-    opened = threading.Event()
+def test_one_writer_of_a_log_waits_for_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flock, has_to_wait = fcntl.flock, threading.Event()
+
+    def lock(file: Any, operation: int) -> None:
+        try:
+            flock(file, operation | fcntl.LOCK_NB)
+        except BlockingIOError:
+            has_to_wait.set()
+            flock(file, operation)
 
     def write() -> None:
         with shared_log(tmp_path / "evaler") as log:
-            opened.set()
             log.write(2, "dev", {"loss": 2.0})
 
+    monkeypatch.setattr(fcntl, "flock", lock)
     with ThreadPoolExecutor(1) as pool:
         with shared_log(tmp_path / "evaler") as log:
             writing = pool.submit(write)
-            assert not opened.wait(0.2)
+            assert has_to_wait.wait(300)
             log.write(1, "test", {"loss": 1.0})
         writing.result()
     lines = [
