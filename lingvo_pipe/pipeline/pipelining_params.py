@@ -179,7 +179,8 @@ def define_pipelining_params(p: hyperparams.Params) -> None:
         "recompute as None recomputes the other cells, and with always the stages that "
         "offload nothing. A share is taken of the cells that recompute does not list. "
         "A micro-batch stays on the device if its backward pass comes within three "
-        "operations.",
+        "operations. In the trainer it may be auto, with splits=auto: what makes the "
+        "step shortest.",
     )
     p.Define(
         "jit_compile", False, "Whether XLA compiles the layers; on TPUs it always does."

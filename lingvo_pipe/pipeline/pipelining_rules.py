@@ -27,7 +27,7 @@ MEASURED = "measured"
 # The value of offload for all cells.
 ALWAYS = "always"
 # Params that may be auto in the trainer, whose planner resolves them.
-PLANNED = ("num_micro_batches", "schedule", "recompute")
+PLANNED = ("num_micro_batches", "schedule", "recompute", "offload")
 
 
 def check_each_param(p: InstantiableParams, path: str) -> None:

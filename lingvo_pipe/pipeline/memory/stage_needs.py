@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import operator
 from collections.abc import Hashable, Iterable
 from typing import NamedTuple
@@ -31,6 +32,12 @@ class StageNeeds:
             _largest({moment for moment in moments if moment.operation == _IDLE})
             for moments in moments_of_stages
         ]
+
+    def of(self, memory: StageMemory) -> StageNeeds:
+        """Returns the needs of the same schedule's stages with other memory."""
+        needs = copy.copy(self)
+        needs._memory = memory
+        return needs
 
     def stage_keys(self) -> list[tuple[tuple[_Moment, ...], ...]]:
         """Returns a key for each stage. Stages with equal keys have equal needs."""

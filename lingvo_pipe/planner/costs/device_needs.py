@@ -73,7 +73,9 @@ class DeviceNeeds:
         lacking: Sequence[int] = (),
     ):
         self.candidate = candidate
-        self.model = model.offloaded if candidate.offloads else model
+        if candidate.offloads or candidate.is_by_stage:
+            model = model.with_roles(*candidate.roles(model.num_cells))
+        self.model = model
         self.lacking = lacking or [0] * candidate.num_devices
         self._by_device: dict[tuple[int, ...], list[int]] = {}  # By boundaries.
         if schedule is not None:

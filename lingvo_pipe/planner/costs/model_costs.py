@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from lingvo_pipe.pipeline.memory.call_bytes import CallBytes, SharedWeight, Workspace
 from lingvo_pipe.pipeline.memory.stage_memory import ALLOCATOR_LOSS, StageMemory
@@ -66,10 +66,18 @@ class ModelCosts:
         """
         return dataclasses.replace(self, shared_weights=()).memory
 
-    @functools.cached_property
-    def offloaded(self) -> ModelCosts:
-        """The costs if all cells are offloaded, as far as the schedule offloads."""
-        calls = [x._replace(recomputed=False, offloaded=True) for x in self.calls]
+    def with_roles(
+        self, recomputed: Collection[int], offloaded: Collection[int]
+    ) -> ModelCosts:
+        """Returns the costs if these cells are recomputed, and those are offloaded.
+
+        They are as far as the schedule does it. The loss is like the last cell.
+        """
+        cells = [*range(self.num_cells), self.num_cells - 1]
+        calls = [
+            call._replace(recomputed=i in recomputed, offloaded=i in offloaded)
+            for i, call in zip(cells, self.calls, strict=True)
+        ]
         return dataclasses.replace(self, calls=calls)
 
     @property

@@ -49,6 +49,7 @@ class Figures(NamedTuple):
     link_seconds: float
     link_bandwidth: float
     memory_bandwidth: float
+    host_bandwidth: float | None = None  # None if a device offloads nothing.
 
 
 def calibrated_device(devices: Sequence[str]) -> DeviceModel:
@@ -61,7 +62,8 @@ def measured_figures(devices: Sequence[str]) -> Figures:
     overhead, small = _measure(devices, _SMALL)
     link = _measured_link(devices, small)
     bandwidth = _update_bandwidth(devices[0])
-    return Figures(overhead, link.latency, link.bandwidth, bandwidth)
+    on_host = _host_bandwidth(devices[0])
+    return Figures(overhead, link.latency, link.bandwidth, bandwidth, on_host)
 
 
 def measured_hosts(devices: Sequence[str]) -> Hosts | None:
@@ -189,6 +191,27 @@ def _update_bandwidth(device: str) -> float:
         variable[0].numpy()  # Waits for the update.
         seconds.append(time.perf_counter() - start)
     return 3 * _UPDATED / median(seconds)
+
+
+def _host_bandwidth(device: str) -> float | None:
+    """Returns the bytes per second of the slower way between a device and its host.
+
+    Returns None for a CPU device, whose memory is its host's, and for a TPU.
+    """
+    name = device_name(device)
+    if name.has_host_memory or must_compile(device):
+        return None
+    with tf.device(device):
+        tensor = tf.zeros([_UPDATED // tf.float32.size])
+    seconds = []
+    for _ in range(_NUM_STEPS):
+        for place in (name.host.full, device):
+            start = time.perf_counter()
+            with tf.device(place):
+                tensor = tf.identity(tensor)
+            tensor[:1].numpy()  # Waits for the copy.
+            seconds.append(time.perf_counter() - start)
+    return _UPDATED / max(median(seconds[::2]), median(seconds[1::2]))
 
 
 def _memory(devices: Sequence[str]) -> int:

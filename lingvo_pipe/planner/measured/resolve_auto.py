@@ -51,8 +51,8 @@ def extract_auto(pipeline: InstantiableParams, path: str = _PATH) -> set[str]:
     auto = ", ".join(sorted(names))
     raise_problems(_problems(pipeline, path), f"Or set {auto}, which are auto.")
     number = pipeline.num_replicas if is_count(pipeline.num_replicas) else 1
-    defaults = {"num_micro_batches": number, "schedule": "gpipe", "recompute": None}
-    pipeline.Set(**{name: defaults[name] for name in names})
+    defaults = {"num_micro_batches": number, "schedule": "gpipe"}
+    pipeline.Set(**{name: defaults.get(name) for name in names})
     return names
 
 
@@ -90,6 +90,8 @@ def resolve_auto(
         uses_all=True,
     )
     fixed: dict[str, Any] = {x: pipeline.Get(x) for x in PLANNED if x not in names}
+    if "offload" in fixed:
+        fixed["offload"] = "never"
     constraints = Constraints(
         pipeline.num_replicas,
         **fixed,
@@ -121,6 +123,8 @@ def _problems(p: InstantiableParams, path: str) -> list[UserValueError]:
         return " or ".join(map(repr, values))
 
     schedules, policies = (AUTO, *SCHEDULES), (AUTO, None, *POLICIES)
+    if p.offload == AUTO:
+        policies = (AUTO, "never")
     shards = None, p.num_replicas
     rules = {
         "splits": (is_auto(p.splits), "'auto'"),
@@ -128,7 +132,7 @@ def _problems(p: InstantiableParams, path: str) -> list[UserValueError]:
         "schedule": (p.schedule in schedules, one_of(*schedules)),
         "recompute": (p.recompute in policies, one_of(*policies)),
         "cell_costs": (p.cell_costs is None, "None: the planner times cells"),
-        "offload": (p.offload is None, "None: the planner does not offload"),
+        "offload": (p.offload in (AUTO, None), one_of(AUTO, None)),
         "stages_per_device": (p.stages_per_device == 1, "1: the schedule sets it"),
         "num_batch_shards": (p.num_batch_shards in shards, one_of(*shards)),
         "micro_batch_size": (p.micro_batch_size is None, "None, for equal sizes"),

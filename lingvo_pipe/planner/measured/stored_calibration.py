@@ -37,7 +37,9 @@ _LIMITS = {
     "link_seconds": (0.0, 60.0),
     "link_bandwidth": (1e3, 1e16),
     "memory_bandwidth": (1e6, 1e16),
+    "host_bandwidth": (1e3, 1e16),
 }
+_OPTIONAL = ("host_bandwidth",)
 _ALONE = {"link_bandwidth": (math.inf, math.inf)}  # A single device sends nothing.
 # Errors of a folder that cannot be read or written, or of a damaged file.
 _UNUSABLE = (OSError, ValueError)
@@ -94,7 +96,8 @@ def _figures(stored: Any, has_link: bool) -> Figures | None:
     if not isinstance(stored, Mapping) or set(stored) != set(limits):
         return None
     is_possible = all(
-        type(stored[name]) is float and low <= stored[name] <= high
+        (type(stored[name]) is float and low <= stored[name] <= high)
+        or (stored[name] is None and name in _OPTIONAL)
         for name, (low, high) in limits.items()
     )
     return Figures(**stored) if is_possible else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from lingvo_pipe.pipeline.schedules.by_name import SPLIT_BACKWARD_NAMES
@@ -29,6 +29,9 @@ _VARIANTS = [
     for stages, policy in itertools.product(numbers, policies)
 ]
 OFFLOADS = ("never", "always")
+# Schedules whose stages may differ in their roles (see roles_by_stage.py), and the
+# passes during which such a stage copies.
+BY_STAGE = {"gpipe": ("forward",), "1f1b": ("forward", "backward")}
 _OFFLOADING = [(1, (schedule, "never", "always")) for schedule in ("gpipe", "1f1b")]
 # On one device these are the same as 1f1b.
 _MULTI_DEVICE_SCHEDULES = ("interleaved", *SPLIT_BACKWARD_NAMES)
@@ -43,7 +46,7 @@ class Candidate:
     """A way to run a model. Its schedule and recomputation policy are given by name.
 
     R replicas of K devices with V stages each share M micro-batches. `offload` is
-    "always" or "never".
+    "always" or "never". Both may also be lists of cells.
     """
 
     num_replicas: int
@@ -51,16 +54,21 @@ class Candidate:
     stages_per_device: int
     num_micro_batches: int
     schedule: str
-    recompute: str
-    offload: str = "never"
+    recompute: str | tuple[int, ...]
+    offload: str | tuple[int, ...] = "never"
 
     @property
     def offloads(self) -> bool:
-        """True if all cells are offloaded, as far as the schedule offloads."""
+        """True if cells are offloaded, as far as the schedule offloads."""
         return self.offload != "never"
 
     @property
-    def variant(self) -> tuple[str, str, str]:
+    def is_by_stage(self) -> bool:
+        """True if cells differ in their roles."""
+        return isinstance(self.recompute, tuple) or isinstance(self.offload, tuple)
+
+    @property
+    def variant(self) -> tuple[Any, ...]:
         """The schedule, the recomputation policy, and whether it offloads."""
         return self.schedule, self.recompute, self.offload
 
@@ -85,6 +93,15 @@ class Candidate:
         """The number of micro-batches of each replica, M / R."""
         return self.num_micro_batches // self.num_replicas
 
+    def roles(self, num_cells: int) -> tuple[Collection[int], Collection[int]]:
+        """Returns the cells that are recomputed, and those that are offloaded."""
+
+        def cells(value: str | tuple[int, ...]) -> Collection[int]:
+            is_policy = isinstance(value, str)
+            return range(num_cells * (value == "always")) if is_policy else value
+
+        return cells(self.recompute), cells(self.offload)
+
     def params(self, boundaries: Sequence[int]) -> dict[str, Any]:
         """Returns a pipeline's params to run this way. Stages end at `boundaries`."""
         return {
@@ -93,18 +110,23 @@ class Candidate:
             "num_replicas": self.num_replicas,
             "num_micro_batches": self.num_micro_batches,
             "schedule": self.schedule,
-            "recompute": self.recompute,
-            **({"offload": self.offload} if self.offloads else {}),
+            "recompute": _value(self.recompute),
+            **({"offload": _value(self.offload)} if self.offloads else {}),
         }
 
     def __str__(self) -> str:
         replicas = f"{self.num_replicas} x " if self.num_replicas > 1 else ""
         stages = f"V={self.stages_per_device} " if self.stages_per_device > 1 else ""
-        offload = f", offload={self.offload}" if self.offloads else ""
+        offload = f", offload={_value(self.offload)}" if self.offloads else ""
         return (
             f"{replicas}K={self.num_devices} {stages}M={self.num_micro_batches} "
-            f"{self.schedule}, recompute={self.recompute}{offload}"
+            f"{self.schedule}, recompute={_value(self.recompute)}{offload}"
         )
+
+
+def _value(cells: str | tuple[int, ...]) -> str | list[int]:
+    """Returns the value of a pipeline's param."""
+    return cells if isinstance(cells, str) else list(cells)
 
 
 def candidates(

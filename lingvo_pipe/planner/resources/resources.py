@@ -66,6 +66,11 @@ class Resources:
         """The bytes of all devices that the model can use."""
         return sum(device.usable_bytes for device in self.limited_devices)
 
+    @property
+    def have_host_links(self) -> bool:
+        """Whether the links of all devices to their hosts are known."""
+        return all(kind.host_bandwidth for _, kind in self.kinds)
+
     @functools.cached_property
     def limited_devices(self) -> tuple[DeviceModel, ...]:
         """The devices with memory limits, hosts, and slowness beside the first."""
@@ -213,7 +218,7 @@ def allowed_candidates(
         UserValueError: if no way satisfies the constraints.
     """
     number, has_replicas = resources.num_devices, resources.devices[0].has_replicas
-    with_offload = all(kind.host_bandwidth for _, kind in resources.kinds)
+    with_offload = resources.have_host_links
     all_candidates = candidates(
         *(number, num_cells, resources.batch_size, has_replicas, constraints.numbers),
         with_offload,

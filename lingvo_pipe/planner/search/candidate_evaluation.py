@@ -133,6 +133,7 @@ def evaluate_boundaries(
             weight_shares=model.weight_shares,
             left_out=model.left_out,
             copied_bytes=copied,
+            recomputed=[call.recomputed for call in model.calls],
         )
         if slowdown(schedule.num_devices) == 1:
             return simulate(schedule, costs)
@@ -179,13 +180,16 @@ def step_costs(
     weight_shares: Sequence[float] = (),
     left_out: Sequence[float] = (),
     copied_bytes: Sequence[int] = (),
+    recomputed: Sequence[bool] = (),
 ) -> Costs:
     """Returns the costs of a step's operations, without contention.
 
     `seconds` are the cells' on a device with a slowness of 1. `devices` has a device
     for each stage, and `copied_bytes` the bytes of a micro-batch that each stage
-    offloads. If `links`, between consecutive stages, is None, all stages are on one
-    host. For the other arguments see `ModelCosts`.
+    offloads. `recomputed` says of each cell, and of the loss, whether it is; if (), all
+    are. If
+    `links`, between consecutive stages, is None, all stages are on one host. For the
+    other arguments see `ModelCosts`.
     """
     shares = weight_shares or [0.5] * len(seconds)
     pairs = list(itertools.pairwise([0, *boundaries]))
@@ -196,6 +200,8 @@ def step_costs(
     ]
     late = [cell.backward * x for cell, x in zip(seconds, shares, strict=True)]
     left_out = left_out or [0.0] * len(seconds)
+    flags = recomputed or [True] * len(seconds)
+    again = [x.forward * flag for x, flag in zip(seconds, flags, strict=False)]
     between = links or _neighbor_links(devices)
 
     def stage_costs(
@@ -206,7 +212,7 @@ def step_costs(
         return StageCosts(
             forward=stage.forward,
             backward=stage.backward,
-            recompute=stage.forward - seconds[end - 1].forward * left_out[end - 1],
+            recompute=sum(again[start:end]) - again[end - 1] * left_out[end - 1],
             input_gradient=stage.backward - sum(late[start:end]),
             weight_gradient=sum(late[start:end]),
             send_forward=after.seconds(boundary_bytes[end - 1]),

@@ -13,7 +13,7 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.quantities import bytes_text
@@ -28,9 +28,10 @@ from lingvo_pipe.planner.resources.resources import (
     Resources,
     allowed_candidates,
 )
-from lingvo_pipe.planner.search.candidate_evaluation import find_stages
+from lingvo_pipe.planner.search.candidate_evaluation import Evaluation, find_stages
 from lingvo_pipe.planner.search.fastest_candidates import SearchResult, search
 from lingvo_pipe.planner.search.plan_report import needed_text
+from lingvo_pipe.planner.search.roles_by_stage import faster_by_stage
 
 _MAX_DEVICES = 4096
 _NUM_DEVICES = "num_devices"
@@ -53,7 +54,9 @@ def plan(
     allowed = allowed_candidates(resources, constraints, num_cells)
     result = search(allowed, models, resources)
     if result.fastest:
-        return result
+        by_stage = _by_stage(result.fastest, models, resources, constraints)
+        fastest = sorted([*result.fastest, *by_stage], key=lambda x: x.step_seconds)
+        return dataclasses.replace(result, fastest=fastest)
     smallest = result.oversized[0]
     for oversized in result.oversized[1:]:
         most = oversized.limit + smallest.excess
@@ -65,6 +68,21 @@ def plan(
         f"{needed_text(smallest)}: {smallest.candidate}.",
         hint=_Setting(models, resources, constraints).suggest_changes(),
     )
+
+
+def _by_stage(
+    fastest: Sequence[Evaluation],
+    models: Models,
+    resources: Resources,
+    constraints: Constraints,
+) -> list[Evaluation]:
+    """Returns faster ways whose stages differ in their roles, if they are allowed."""
+    if {"recompute", "has_own_recompute"} & set(constraints.given):
+        return []
+    if constraints.offload not in (None, "never"):
+        return []
+    may_offload = constraints.offload is None and resources.have_host_links
+    return faster_by_stage(fastest, models, resources, may_offload)
 
 
 def _offer(resources: Resources, constraints: Constraints) -> str:

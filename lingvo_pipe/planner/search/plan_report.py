@@ -8,6 +8,7 @@ import math
 import shlex
 from collections.abc import Sequence
 from statistics import fmean
+from typing import Any
 
 from lingvo_pipe.core.quantities import bytes_text, number_text, seconds_text
 from lingvo_pipe.core.tables import text_table
@@ -26,14 +27,15 @@ _HEADER = (
     *("schedule", "recompute", "slower mostly by"),
 )
 # Types of values that read otherwise where the model's own have another type.
-_TYPES = {
-    "splits": " (list)",
-    "num_micro_batches": " (int)",
-    **dict.fromkeys(("recompute", "offload"), " (str)"),
-}
+_TYPED = ("splits", "num_micro_batches", "recompute", "offload")
 _NUM_NUMBERS, _VARIANT = 8, (8, 9)  # Columns.
 _NUM_SIZES = 4  # R, K, V and M.
-_OFFLOADED = "never, offload"  # In the column of the recomputation.
+# In the column of the recomputation.
+_OFFLOADED, _BY_STAGE = "never, offload", "by stage"
+_BY_STAGE_LINES = (
+    "By stage, devices stash what fits. Of their other cells they recompute some, and",
+    "offload some: the lists of cells.",
+)
 _MAX_OVERSIZED = 3
 _MAX_ADDRESSES = 4
 
@@ -65,6 +67,11 @@ def report(
             for example in oversized[:_MAX_OVERSIZED]
         ),
         *([unused] if used < available else []),
+        *(
+            _BY_STAGE_LINES
+            if any(x.candidate.is_by_stage for x in found.fastest)
+            else []
+        ),
         *_offload_lines(found.fastest),
         *_device_lines(best),
         "",
@@ -86,13 +93,17 @@ def run_flags(
     """
     candidate = best.candidate
     override = "; ".join(
-        f"task.pipeline.{name}{_TYPES.get(name, '')} : {value}"
+        f"task.pipeline.{name}{_type(name, value)} : {value}"
         for name, value in candidate.params(best.boundaries).items()
     )
     quoted = shlex.quote(f"{changes}; {override}" if changes else override)
     names = device_names(best, hosts)
     devices = ",".join(names) if names else str(candidate.total_devices)
     return [f"--devices={devices}", f"--model_params_override={quoted}"]
+
+
+def _type(name: str, value: Any) -> str:
+    return f" ({type(value).__name__})" if name in _TYPED else ""
 
 
 def device_names(best: Evaluation, hosts: Hosts | None = None) -> list[str]:
@@ -173,14 +184,16 @@ def _offload_lines(fastest: Sequence[Evaluation]) -> list[str]:
     if not needed:
         return []
     return [
-        f"The memory of a device's host has all activations with {_OFFLOADED}, and the",
+        "The memory of a device's host has the activations of what offloads, and the",
         "optimizer's slots with task.train.offload_slots: "
         f"up to {bytes_text(max(needed))} for each device.",
     ]
 
 
 def _policy(candidate: Candidate) -> str:
-    return _OFFLOADED if candidate.offloads else candidate.recompute
+    if candidate.is_by_stage:
+        return f"{_BY_STAGE}, offload" if candidate.offloads else _BY_STAGE
+    return _OFFLOADED if candidate.offloads else str(candidate.recompute)
 
 
 def _range_text(start: int, end: int) -> str:

@@ -21,7 +21,7 @@ from lingvo_pipe.hyperparams.text_entries import (
     split_entries,
 )
 from lingvo_pipe.pipeline.devices.stage_devices import initialize_devices
-from lingvo_pipe.pipeline.pipelining_rules import check_each_param
+from lingvo_pipe.pipeline.pipelining_rules import PLANNED, check_each_param
 from lingvo_pipe.pipeline.splitting.partitioning import is_auto
 from lingvo_pipe.planner.costs.traced_model import ModelTracer, flops_models
 from lingvo_pipe.planner.measured.measured_models import plan_measured
@@ -246,8 +246,9 @@ class PlannedModel:
 
 
 def _set_planned(pipeline: InstantiableParams) -> None:
-    values = {"num_micro_batches": 1, "schedule": "gpipe", "recompute": None}
-    pipeline.Set(**{x: y for x, y in values.items() if is_auto(pipeline.Get(x))})
+    values = {"num_micro_batches": 1, "schedule": "gpipe"}
+    planned = {x: values.get(x) for x in PLANNED if is_auto(pipeline.Get(x))}
+    pipeline.Set(**planned)
     check_each_param(pipeline, "task.pipeline")
 
 

@@ -39,6 +39,9 @@ def reduced(name: str) -> Any:
     return reduced_params(name)
 
 
+Cells = str | tuple[int, ...]
+
+
 @functools.cache
 def reduced_costs(name: str) -> ModelCosts:
     params = reduced(name)
@@ -47,38 +50,36 @@ def reduced_costs(name: str) -> ModelCosts:
 
 
 @pytest.mark.parametrize(
-    ("name", "schedule", "recompute"),
+    ("name", "schedule", "recompute", "offload"),
     [
-        (TEXT, "zero_bubble", "never"),
-        exhaustive(TEXT, "gpipe", "always"),
-        exhaustive(IMAGES, "1f1b", "always"),
-        exhaustive(TEXT, "gpipe", "never"),
-        exhaustive(TEXT, "1f1b", "always"),
-        exhaustive(IMAGES, "gpipe", "always"),
-        exhaustive(IMAGES, "gpipe", "never"),
-        exhaustive(IMAGES, "zero_bubble", "never"),
+        (TEXT, "zero_bubble", "never", "never"),
+        (TEXT, "gpipe", (0,), (1, 2)),
+        exhaustive(TEXT, "1f1b", (0, 2), "never"),
+        exhaustive(IMAGES, "gpipe", "never", (1,)),
+        exhaustive(TEXT, "gpipe", "always", "never"),
+        exhaustive(IMAGES, "1f1b", "always", "never"),
+        exhaustive(TEXT, "gpipe", "never", "never"),
+        exhaustive(TEXT, "1f1b", "always", "never"),
+        exhaustive(IMAGES, "gpipe", "always", "never"),
+        exhaustive(IMAGES, "gpipe", "never", "never"),
+        exhaustive(IMAGES, "zero_bubble", "never", "never"),
     ],
 )
 def test_memory_is_that_of_the_pipeline(
-    name: str, schedule: str, recompute: str
+    name: str, schedule: str, recompute: Cells, offload: Cells
 ) -> None:
     costs = reduced_costs(name)
     boundaries = [costs.num_cells - 2, costs.num_cells]
     params = reduced(name)
     p = params.task.Copy().Set(name="task")
-    p.pipeline.Set(
-        num_micro_batches=NUM_MICRO_BATCHES,
-        splits=boundaries,
-        schedule=schedule,
-        recompute=recompute,
-    )
+    candidate = Candidate(1, 2, 1, NUM_MICRO_BATCHES, schedule, recompute, offload)
+    p.pipeline.Set(**candidate.params(boundaries))
     task, batch = p.Instantiate(), next(batches(params))
     pipeline = task.pipeline
     arguments = task.PipelineInputs(batch), task.LossTargets(batch), task.ComputeLoss
     with ForwardContext(step=tf.constant(0, tf.int64)):
         expected = pipeline.PeakBytes(*arguments)
         sent = pipeline.BoundaryBytes(*arguments)
-    candidate = Candidate(1, 2, 1, NUM_MICRO_BATCHES, schedule, recompute)
     found = DeviceNeeds(candidate, costs, pipeline.schedule).by_device(boundaries)
     stages = list(itertools.pairwise([0, *boundaries]))
     slots = [sum(costs.slot_bytes[a:b]) for a, b in stages]

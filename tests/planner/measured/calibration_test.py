@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from lingvo_pipe.pipeline.devices.device_names import DeviceName
 from lingvo_pipe.pipeline.devices.stage_devices import stage_devices
 from lingvo_pipe.planner.measured import calibration
 from lingvo_pipe.planner.measured.calibration import (
@@ -43,6 +44,16 @@ def test_devices_have_speed_links_and_a_share_of_the_memory() -> None:
     # A message takes some time, and a large one more.
     assert 0 < device.link.seconds(1) < device.link.seconds(2**30) < math.inf
     assert device.has_replicas
+
+
+def test_a_device_with_memory_of_its_own_has_a_link_to_its_host(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert calibrated(1).host_bandwidth is None
+    monkeypatch.setattr(DeviceName, "has_host_memory", False)
+    host_bandwidth = calibrated(1).host_bandwidth
+    assert host_bandwidth is not None
+    assert 0 < host_bandwidth < math.inf
 
 
 def test_one_device_sends_nothing() -> None:

@@ -31,7 +31,7 @@ from tests.registered_models.reduced_models import reduced_params
 from tests.support.cases import exhaustive
 from tests.support.errors import fails
 
-NAMES = ("num_micro_batches", "schedule", "recompute")
+NAMES = ("num_micro_batches", "schedule", "recompute", "offload")
 BATCH_SIZE = 4
 
 
@@ -60,7 +60,7 @@ def test_without_auto_nothing_is_extracted(values: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("num_replicas", [1, 2])
 @pytest.mark.parametrize(
-    "names", [c for n in (1, 2, 3) for c in itertools.combinations(NAMES, n)]
+    "names", [c for n in (1, 2, 3, 4) for c in itertools.combinations(NAMES, n)]
 )
 def test_a_pipeline_without_auto_can_be_instantiated(
     names: Sequence[str], num_replicas: int
@@ -92,7 +92,8 @@ PROBLEMS = {
 @pytest.mark.parametrize("auto", NAMES)
 def test_params_that_leave_no_choice_are_problems(name: str, auto: str) -> None:
     if name != auto:
-        p = pipeline(num_micro_batches=2).Set(**{auto: "auto", name: PROBLEMS[name]})
+        p = pipeline(num_micro_batches=2, recompute="never")
+        p.Set(**{auto: "auto", name: PROBLEMS[name]})
         with fails(path=f"task.pipeline.{name}", got=PROBLEMS[name]) as error:
             extract_auto(p)
         assert auto in error.value.hint
@@ -179,7 +180,7 @@ def test_they_become_those_of_the_fastest(plans: list[SearchResult]) -> None:
     assert task.Instantiate().pipeline.boundaries == p.splits
     assert len(calibrated) == 1
     (announced,) = logged
-    assert " num_micro_batches, recompute, schedule: " in announced
+    assert " num_micro_batches, offload, recompute, schedule: " in announced
 
 
 @pytest.mark.parametrize(
@@ -187,9 +188,9 @@ def test_they_become_those_of_the_fastest(plans: list[SearchResult]) -> None:
     [
         exhaustive({"num_micro_batches": 2}),
         exhaustive({"schedule": "1f1b"}),
-        exhaustive({"recompute": "always"}),
-        exhaustive({"recompute": None}),
-        {"schedule": "gpipe", "recompute": None, "num_replicas": 2},
+        exhaustive({"recompute": "always", "offload": None}),
+        exhaustive({"recompute": None, "offload": None}),
+        {"schedule": "gpipe", "recompute": None, "offload": None, "num_replicas": 2},
         exhaustive({"num_micro_batches": 4, "schedule": "zero_bubble"}),
     ],
 )
@@ -214,6 +215,32 @@ def test_the_memory_limit_is_kept(plans: list[SearchResult]) -> None:
     assert max(plans[-1].fastest[0].bytes_by_device) < freely
     assert task.pipeline.memory_limit == freely - 1
     assert plans[-1].fastest[0].candidate != plans[0].fastest[0].candidate
+
+
+def test_cells_have_roles_by_stage_where_memory_is_short(
+    plans: list[SearchResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = dataclasses.replace(made_up_device(10**9), host_bandwidth=1e3)
+    monkeypatch.setattr(resolve_auto_module, "machine_device", lambda _: device)
+    schedule = {**AUTO, "schedule": "gpipe", "num_micro_batches": BATCH_SIZE}
+    resolved(**schedule)
+    limit = max(plans[0].fastest[0].bytes_by_device) - 1
+    task, _ = resolved(**schedule, memory_limit=limit)
+    p, candidate = task.pipeline, plans[-1].fastest[0].candidate
+    assert candidate.is_by_stage
+    recomputed, offloaded = candidate.roles(len(p.cell_tpl))
+    assert p.recompute == (list(recomputed) or "never")
+    assert p.offload == (list(offloaded) or None)
+    p.memory_limit = None  # It would need the shapes of inputs.
+    assert task.Instantiate().pipeline.boundaries == p.splits
+    task, _ = resolved(**{**schedule, "offload": None}, memory_limit=limit)
+    assert task.pipeline.offload is None
+
+
+def test_nothing_is_offloaded_beside_a_given_recomputation() -> None:
+    p = pipeline(offload="auto", recompute="always")
+    with fails(path="task.pipeline.recompute", got="always"):
+        extract_auto(p)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,178 @@
+"""Roles of cells by stage, where a device cannot stash all of its cells. Pure.
+
+1F1B on four devices. A stage stashes (S) what fits. Of the others it offloads (O) as
+many as are copied while it computes, and it recomputes the rest (R):
+
+    stage              0        1        2        3
+    micro-batches      4        3        2        1
+    cells           R R O S  R O S S  S S S S  S S S S
+
+Those that free many bytes per second of their forward pass are recomputed, and those
+that free few are offloaded.
+"""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from lingvo_pipe.pipeline.memory.stage_needs import StageNeeds
+from lingvo_pipe.pipeline.schedules.by_name import make_schedule
+from lingvo_pipe.pipeline.schedules.offload import stage_kinds
+from lingvo_pipe.pipeline.schedules.schedule import Kind
+from lingvo_pipe.pipeline.splitting.balance import balanced_boundaries
+from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
+from lingvo_pipe.planner.costs.device_needs import DeviceNeeds, OwnerShares
+from lingvo_pipe.planner.costs.model_costs import ModelCosts, Models
+from lingvo_pipe.planner.resources.candidate import BY_STAGE, Candidate
+from lingvo_pipe.planner.resources.device_model import DeviceModel
+from lingvo_pipe.planner.resources.resources import Resources
+from lingvo_pipe.planner.search.candidate_evaluation import (
+    Evaluation,
+    evaluate_boundaries,
+)
+
+_MAX_TRIES = 8  # Numbers of offloaded cells that are tried in a stage.
+
+
+class Roles(NamedTuple):
+    """The cells of a stage that it does not stash, by index."""
+
+    recomputed: Sequence[int]
+    offloaded: Sequence[int]
+
+
+def faster_by_stage(
+    fastest: Sequence[Evaluation],
+    models: Models,
+    resources: Resources,
+    may_offload: bool,
+) -> list[Evaluation]:
+    """Returns evaluations with roles by stage that are faster than those given.
+
+    There is at most one for each schedule. It has the numbers of devices and of
+    micro-batches of an evaluation that recomputes or offloads all cells. `fastest` are
+    in the order of their step times.
+    """
+    best: dict[str, Evaluation] = {}
+    for evaluation in fastest:
+        candidate = evaluation.candidate
+        before = best.setdefault(candidate.schedule, evaluation)
+        is_uniform = candidate.recompute == "always" or candidate.offloads
+        if candidate.schedule not in BY_STAGE or not is_uniform:
+            continue
+        costs, seconds = models(resources.batch_size // candidate.num_micro_batches)
+        devices = resources.of_pipeline(candidate)
+        work = [cell.forward + cell.backward for cell in seconds]
+        slowness = [device.slowness for device in devices]
+        even = balanced_boundaries(
+            work, len(devices), costs.boundary_bytes, slowness=slowness
+        )
+        for offloads, boundaries in itertools.product(
+            {False, may_offload}, (evaluation.boundaries, even)
+        ):
+            search = RolesByStage(candidate, costs, seconds, devices, offloads)
+            after = search.evaluate(boundaries)
+            if after is not None and after.step_seconds < before.step_seconds:
+                best[candidate.schedule] = before = after
+    return [x for x in best.values() if x.candidate.is_by_stage]
+
+
+class RolesByStage:
+    """The choice of roles for a candidate with one stage per device.
+
+    For the arguments see `evaluate` of candidate_evaluation.py. `offloads` says whether
+    cells may be offloaded.
+    """
+
+    def __init__(
+        self,
+        candidate: Candidate,
+        model: ModelCosts,
+        seconds: Sequence[CellSeconds],
+        devices: Sequence[DeviceModel],
+        offloads: bool,
+    ):
+        self._candidate, self._model = candidate, model
+        self._seconds, self._devices = seconds, devices
+        schedule = make_schedule(
+            candidate.schedule,
+            candidate.num_devices,
+            candidate.micro_batches_per_replica,
+            recompute="always",
+            offload=[] if offloads else None,
+            is_checked=False,
+        )
+        self._kinds = stage_kinds(schedule)
+        self._needs = StageNeeds(model.memory, schedule)
+        self._slots = OwnerShares(model.slot_bytes, candidate.num_replicas)
+
+    def evaluate(self, boundaries: Sequence[int]) -> Evaluation | None:
+        """Evaluates the candidate with roles for stages that end at `boundaries`.
+
+        Returns None if no roles are found that fit, or if all cells can be stashed.
+        """
+        recomputed, offloaded = set[int](), set[int]()
+        for stage, pair in enumerate(itertools.pairwise([0, *boundaries])):
+            if (roles := self.of_stage(stage, *pair)) is None:
+                return None
+            recomputed.update(roles.recomputed)
+            offloaded.update(roles.offloaded)
+        candidate = dataclasses.replace(
+            self._candidate,
+            recompute=tuple(sorted(recomputed)) or "never",
+            offload=tuple(sorted(offloaded)) or "never",
+        )
+        if not candidate.is_by_stage:
+            return None
+        needs = DeviceNeeds(candidate, self._model)
+        pairs = zip(needs.by_device(boundaries), self._devices, strict=True)
+        if any(num_bytes > device.usable_bytes for num_bytes, device in pairs):
+            return None
+        return evaluate_boundaries(needs, boundaries, self._seconds, self._devices)
+
+    def of_stage(self, stage: int, start: int, end: int) -> Roles | None:
+        """Returns roles with which a stage's cells fit, or None if none are found."""
+        limit = self._devices[stage].usable_bytes - self._slots.largest(start, end)
+        stop = end + (end == self._model.num_cells)
+        cells = sorted(range(start, end), key=self._bytes_per_second, reverse=True)
+
+        def roles(num_recomputed: int, num_offloaded: int) -> Roles:
+            return Roles(cells[:num_recomputed], cells[len(cells) - num_offloaded :])
+
+        def fits(*numbers: int) -> bool:
+            model = self._model.with_roles(*roles(*numbers))
+            is_alone = self._candidate.num_replicas == 1
+            memory = model.memory if is_alone else model.replicated_memory
+            return self._needs.of(memory)(stage, start, stop) <= limit
+
+        may_recompute = Kind.RECOMPUTE in self._kinds[stage]
+        hidden = self._num_hidden(stage, cells)
+        fitting = []  # The fewest to recompute, and the number that is offloaded then.
+        for away in range(0, hidden + 1, max(hidden // _MAX_TRIES, 1)):
+            most = (len(cells) - away) * may_recompute
+            number = bisect.bisect_left(
+                range(most + 1), True, key=lambda again: fits(again, away)
+            )
+            if number <= most:
+                fitting.append((number, away))
+        return roles(*min(fitting)) if fitting else None
+
+    def _bytes_per_second(self, cell: int) -> float:
+        freed = self._model.calls[cell].residuals
+        return freed / max(self._seconds[cell].forward, 1e-12)
+
+    def _num_hidden(self, stage: int, cells: Sequence[int]) -> int:
+        """Returns how many of the last `cells` are copied while the stage computes."""
+        if Kind.OFFLOAD not in self._kinds[stage]:
+            return 0
+        device, passes = self._devices[stage], BY_STAGE[self._candidate.schedule]
+        during = sum(getattr(self._seconds[i], name) for i in cells for name in passes)
+        copied = itertools.accumulate(
+            self._model.calls[cell].residuals for cell in reversed(cells)
+        )
+        hidden = during * device.slowness
+        return sum(device.copy_seconds(x) <= hidden for x in copied)

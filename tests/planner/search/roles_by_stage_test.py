@@ -1,0 +1,169 @@
+"""Stages stash what fits, and the rest of their cells they offload or recompute."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+
+import pytest
+
+from lingvo_pipe.pipeline.memory.call_bytes import CallBytes
+from lingvo_pipe.pipeline.schedules.check import check
+from lingvo_pipe.planner.costs.device_needs import DeviceNeeds
+from lingvo_pipe.planner.costs.flops_time_model import flops_time
+from lingvo_pipe.planner.costs.model_costs import ModelCosts
+from lingvo_pipe.planner.resources.candidate import Candidate
+from lingvo_pipe.planner.resources.device_model import DeviceModel
+from lingvo_pipe.planner.resources.resources import Constraints, Resources
+from lingvo_pipe.planner.search.candidate_evaluation import Evaluation
+from lingvo_pipe.planner.search.fitting_plan import NothingFits, plan
+from lingvo_pipe.planner.search.roles_by_stage import RolesByStage
+from tests.planner.made_up_model import (
+    BATCH_SIZE,
+    NUM_DEVICES,
+    made_up_device,
+    made_up_models,
+    schedule_of,
+)
+
+RESIDUALS, VALUE = 1_000, 10
+SLOW, FAST = 1e3, 1e8  # Bytes per second to the host.
+
+
+def cells(number: int, seed: int | None = None) -> ModelCosts:
+    """Returns cells whose residuals are all that counts: equal ones, or by seed."""
+    draw = random.Random(seed)
+    residuals, flops = [RESIDUALS] * number, [1_000] * number
+    if seed is not None:
+        residuals = [draw.randrange(1, RESIDUALS) for _ in residuals]
+        flops = [draw.randrange(1, 2_000) for _ in flops]
+    calls = [
+        CallBytes(0, 0, each, 0, True, [i], [i + 1])
+        for i, each in enumerate([*residuals, 0])
+    ]
+    return ModelCosts(
+        num_rows=1,
+        flops=flops,
+        num_parameters=[0] * number,
+        slot_bytes=[0] * number,
+        calls=calls,
+        value_bytes=dict.fromkeys(range(1, number + 1), VALUE),
+        allocator_loss=0.0,
+    )
+
+
+def by_stage(
+    schedule: str,
+    memory: int,
+    host_bandwidth: float | None = None,
+    seed: int | None = None,
+) -> Evaluation | None:
+    """Returns sixteen cells on four devices with eight micro-batches."""
+    model = cells(16, seed)
+    device = dataclasses.replace(made_up_device(memory), host_bandwidth=host_bandwidth)
+    candidate = Candidate(1, 4, 1, 8, schedule, "always")
+    seconds = flops_time(model, device, "float32")
+    offloads = host_bandwidth is not None
+    search = RolesByStage(candidate, model, seconds, [device] * 4, offloads)
+    return search.evaluate([4, 8, 12, 16])
+
+
+def test_only_stages_with_too_many_micro_batches_recompute() -> None:
+    """1F1B's stage k holds 4 - k micro-batches of four cells each."""
+    evaluation = by_stage("1f1b", 9 * RESIDUALS)
+    assert evaluation is not None
+    recomputed = evaluation.candidate.recompute
+    numbers = [sum(start <= i < start + 4 for i in recomputed) for start in (0, 4, 8)]
+    assert numbers == [3, 2, 0]
+    assert evaluation.candidate.offload == "never"
+    assert max(evaluation.bytes_by_device) <= 9 * RESIDUALS
+
+
+def test_cells_are_offloaded_as_far_as_copies_hide() -> None:
+    fast, slow = (by_stage("1f1b", 13 * RESIDUALS, x) for x in (FAST, SLOW))
+    assert fast is not None
+    assert slow is not None
+    assert fast.candidate.recompute == "never"
+    assert fast.candidate.offload
+    assert slow.candidate.offload == "never"
+    assert fast.step_seconds < slow.step_seconds
+
+
+def test_what_fits_has_no_other_roles() -> None:
+    assert by_stage("1f1b", 100 * RESIDUALS) is None
+    assert by_stage("1f1b", RESIDUALS) is None  # Not one cell fits.
+
+
+def planned(
+    seed: int, host_bandwidth: float | None, constraints: Constraints
+) -> tuple[DeviceModel, list[Evaluation]]:
+    """Returns the plans of a made-up model on devices with little memory."""
+    memory = 3_000 + 250 * seed
+    device = dataclasses.replace(made_up_device(memory), host_bandwidth=host_bandwidth)
+    resources = Resources((device,) * NUM_DEVICES, BATCH_SIZE)
+    try:
+        result = plan(made_up_models(device, seed), resources, constraints)
+    except NothingFits:
+        return device, []
+    return device, list(result.fastest)
+
+
+@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
+def test_random_cells_fit_in_their_roles(schedule: str, seed: int) -> None:
+    draw = random.Random(seed)
+    memory = draw.randrange(2 * RESIDUALS, 8 * RESIDUALS)
+    bandwidth = draw.choice([None, 1e5, 3e5, 1e6, 1e7])
+    evaluation = by_stage(schedule, memory, bandwidth, seed)
+    if evaluation is None:
+        return
+    candidate = evaluation.candidate
+    recomputed, offloaded = map(set, candidate.roles(16))
+    assert not recomputed & offloaded
+    assert recomputed | offloaded
+    assert not offloaded or bandwidth
+    check(schedule_of(candidate))
+    needs = DeviceNeeds(candidate, cells(16, seed)).by_device(evaluation.boundaries)
+    assert needs == evaluation.bytes_by_device
+    assert max(needs) <= memory
+
+
+@pytest.mark.parametrize("seed", range(0, 40, 3))
+def test_plans_by_stage_are_faster_than_those_with_one_role(seed: int) -> None:
+    _, evaluations = planned(seed, None, Constraints())
+    for evaluation in evaluations:
+        candidate = evaluation.candidate
+        others = [
+            x.step_seconds
+            for x in evaluations
+            if x.candidate.schedule == candidate.schedule and x is not evaluation
+        ]
+        if candidate.is_by_stage:
+            assert evaluation.step_seconds < min(others)
+
+
+def test_a_plan_by_stage_may_be_the_fastest() -> None:
+    _, evaluations = planned(9, None, Constraints())
+    assert evaluations[0].candidate.is_by_stage
+
+
+@pytest.mark.parametrize(
+    "constraints",
+    [
+        Constraints(recompute="always"),
+        Constraints(has_own_recompute=True),
+        Constraints(offload="always"),
+    ],
+)
+def test_constraints_leave_one_role(constraints: Constraints) -> None:
+    for seed in range(0, 40, 3):
+        _, evaluations = planned(
+            seed, None if constraints.recompute else 1e6, constraints
+        )
+        assert not any(x.candidate.is_by_stage for x in evaluations)
+
+
+def test_what_must_not_offload_recomputes() -> None:
+    for seed in range(0, 40, 3):
+        _, evaluations = planned(seed, 1e7, Constraints(offload="never"))
+        assert not any(x.candidate.offloads for x in evaluations)
