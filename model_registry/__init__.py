@@ -7,6 +7,7 @@ params = model_registry.GetParams("image.digits.Digits", "Train")
 """
 
 from model_registry.registry import (
+    CheckName,
     DatasetError,
     GetClass,
     GetDatasets,
@@ -20,6 +21,7 @@ from model_registry.registry import (
 )
 
 __all__ = [
+    "CheckName",
     "DatasetError",
     "GetClass",
     "GetDatasets",

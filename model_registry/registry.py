@@ -7,8 +7,9 @@ import importlib.util
 import inspect
 import os
 import pkgutil
+import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias, TypeVar
@@ -22,6 +23,9 @@ OnError: TypeAlias = Callable[[str, Exception], None]
 
 _NOT_DATASETS = ("Task", "Model")
 _MAX_NEAR = 5
+_REGISTERED = re.compile(
+    r"^@model_registry\.RegisterSingleTaskModel\nclass (\w+)", re.MULTILINE
+)
 _OWN = (
     "A model of your own is found as `package.file.Class` if the folder of its package "
     "is on PYTHONPATH, or is where you start the trainer. Or import the package first: "
@@ -107,8 +111,35 @@ def GetClass(name: str) -> type:
     if name not in _registered:
         _import_module_of(name)
     if name not in _registered:
-        raise _not_found(name)
+        broken: list[str] = []  # Modules whose errors must not hide a misspelt name.
+        ImportAll(lambda module, error: broken.append(f"{module}: {error!r}"))
+        incomplete = f"Some could not be imported: {'; '.join(broken)}." * bool(broken)
+        raise _not_found(name, ListModels(), incomplete)
     return _registered[name].cls
+
+
+def CheckName(name: str) -> None:
+    """Raises LookupError if a name is neither this library's nor a package's.
+
+    Reads the library's files, and imports nothing: that takes long.
+    """
+    name = name.removeprefix("params.")
+    package, *_, last = name.split(".")
+    is_found = package != last and importlib.util.find_spec(package or last) is not None
+    if is_found or name in _registered or not _is_of_library(name):
+        return
+    if name not in (names := _names_in_files()):
+        raise _not_found(name, names)
+
+
+def _names_in_files() -> list[str]:
+    """Returns the sorted names that the library's files register."""
+    folder = Path(__file__).resolve().parents[1] / "params"
+    return sorted(
+        f"{'.'.join(path.relative_to(folder).with_suffix('').parts)}.{class_name}"
+        for path in folder.rglob("*.py")
+        for class_name in _REGISTERED.findall(path.read_text(encoding="utf-8"))
+    )
 
 
 def GetName(model: Any) -> str:
@@ -272,11 +303,9 @@ def _takes_none(cls: type, name: str) -> bool:
     return True
 
 
-def _not_found(name: str) -> errors.UserLookupError:
-    broken: list[str] = []  # Modules whose errors must not hide a misspelt name.
-    ImportAll(lambda module, error: broken.append(f"{module}: {error!r}"))
-    incomplete = f"Some could not be imported: {'; '.join(broken)}." * bool(broken)
-    registered = ListModels()
+def _not_found(
+    name: str, registered: Sequence[str], incomplete: str = ""
+) -> errors.UserLookupError:
     parts = _parts_of(name)
     by_class = {_class_of(x): x for x in reversed(registered)}
     near = [

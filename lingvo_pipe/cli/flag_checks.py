@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
+import model_registry
 from lingvo_pipe.cli.flags import FLAGS, USING_JOBS, given_flags, our_flags
 from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.core.regular_file import check_local
@@ -52,6 +53,9 @@ def check_flags(argv: Sequence[str], member: Membership) -> None:
     _check_needed()
     _check_mode()
     _check_elastic()
+    if not FLAGS.model_imports:  # These may register any name.
+        for name in filter(None, (FLAGS.model, FLAGS.other_model)):
+            model_registry.CheckName(name)
 
 
 def _refuse(flag: str, foreign: Iterable[str], reason: str = "") -> None:

@@ -73,6 +73,20 @@ def test_help_of_a_command_imports_no_tensorflow(tmp_path: Path, name: str) -> N
     assert result.stdout.splitlines()[-1] == "False"
 
 
+def test_an_unknown_model_is_refused_without_tensorflow(tmp_path: Path) -> None:
+    code = (
+        "import atexit, sys; from lingvo_pipe.tools import commands; "
+        "atexit.register(lambda: print('tensorflow' in sys.modules)); sys.argv = "
+        "['lingvo_pipe', 'train', '--model=image.digits.AmoebaNetDigit', '--logdir=a']"
+        "; commands.run()"
+    )
+    result = _run(code, tmp_path)
+    assert result.returncode == 1
+    assert "'image.digits.AmoebaNetDigits'" in result.stderr
+    assert result.stdout.splitlines()[-1] == "False"
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_command_gets_its_flags_and_gives_its_exit_code(tmp_path: Path) -> None:
     """In the user's folder, whose modules it can import."""
     module = (

@@ -20,6 +20,7 @@ from lingvo_pipe.training.step.several_steps import SeveralSteps
 from lingvo_pipe.training.step.train_step import TrainStep
 from lingvo_pipe.training.task.local_training import with_local_losses
 from lingvo_pipe.training.task.task_params import plain_task
+from model_registry import registry
 from tests.registered_models.reduced_models import batches, reduced_params
 from tests.support.cases import exhaustive
 
@@ -39,6 +40,10 @@ def _unlike() -> list[str]:
 
 
 UNLIKE = _unlike()
+
+
+def test_each_is_found_without_an_import() -> None:
+    assert registry._names_in_files() == MODELS
 
 
 # Modules whose models have the layers of others, of `image.digits`, `lm.text` and
