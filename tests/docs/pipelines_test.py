@@ -64,7 +64,7 @@ def test_the_planners_table_has_its_candidates() -> None:
     for candidate in candidates(num_devices=8, num_cells=64, batch_size=64):
         stages, policies = expected.setdefault(candidate.schedule, (set(), set()))
         stages.add(candidate.stages_per_device)
-        policies.add(candidate.recompute)
+        policies.add(str(candidate.recompute))
     text = PAGES["lingvo_pipe/tools/plan/README.md"]
     row = r"^\| (\w+(?:, \w+)*) \| (\d)(?: to (\d))? \| (.*) \|$"
     assert {

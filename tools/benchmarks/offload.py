@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import Any, NamedTuple
+from unittest import mock
 
 import numpy as np
 import tensorflow as tf
@@ -100,11 +101,10 @@ def _step(schedule: str, devices: Sequence[str], copy_seconds: float = 0.0) -> S
             result = layer.ComputeGradients(layer.theta, [rows], rows, _loss)
         return list(result.times)
 
-    host_copies.Channel = functools.partial(SlowChannel, copy_seconds)  # type: ignore
-    try:
+    with mock.patch.object(
+        host_copies, "Channel", functools.partial(SlowChannel, copy_seconds)
+    ):
         run()
-    finally:
-        host_copies.Channel = Channel  # type: ignore[misc]
     return Step(layer, run)
 
 

@@ -122,9 +122,9 @@ def _problems(p: InstantiableParams, path: str) -> list[UserValueError]:
     def one_of(*values: Any) -> str:
         return " or ".join(map(repr, values))
 
-    schedules, policies = (AUTO, *SCHEDULES), (AUTO, None, *POLICIES)
+    schedules, policies = (AUTO, *SCHEDULES), [AUTO, None, *POLICIES]
     if p.offload == AUTO:
-        policies = (AUTO, "never")
+        policies = [AUTO, "never"]
     shards = None, p.num_replicas
     rules = {
         "splits": (is_auto(p.splits), "'auto'"),

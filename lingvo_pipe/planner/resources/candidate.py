@@ -97,8 +97,9 @@ class Candidate:
         """Returns the cells that are recomputed, and those that are offloaded."""
 
         def cells(value: str | tuple[int, ...]) -> Collection[int]:
-            is_policy = isinstance(value, str)
-            return range(num_cells * (value == "always")) if is_policy else value
+            if isinstance(value, str):
+                return range(num_cells if value == "always" else 0)
+            return value
 
         return cells(self.recompute), cells(self.offload)
 

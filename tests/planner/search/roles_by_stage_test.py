@@ -72,7 +72,7 @@ def test_only_stages_with_too_many_micro_batches_recompute() -> None:
     """1F1B's stage k holds 4 - k micro-batches of four cells each."""
     evaluation = by_stage("1f1b", 9 * RESIDUALS)
     assert evaluation is not None
-    recomputed = evaluation.candidate.recompute
+    recomputed, _ = evaluation.candidate.roles(16)
     numbers = [sum(start <= i < start + 4 for i in recomputed) for start in (0, 4, 8)]
     assert numbers == [3, 2, 0]
     assert evaluation.candidate.offload == "never"
