@@ -121,7 +121,7 @@ def GetClass(name: str) -> type:
 def CheckName(name: str) -> None:
     """Raises LookupError if a name is neither this library's nor a package's.
 
-    Reads the library's files, and imports nothing: that takes long.
+    Searches the library's files. Importing them would take long.
     """
     name = name.removeprefix("params.")
     package, *_, last = name.split(".")

@@ -22,6 +22,7 @@ _TYPES = {
     _NUM_MICRO_BATCHES: (int,),
     "schedule": (str,),
     "recompute": (type(None), str, list, tuple),
+    "offload": (type(None), str, float, list, tuple),
     "splits": (int, str, list, tuple),
     "stages_per_device": (int,),
     "devices": (type(None), list, tuple),
@@ -33,7 +34,7 @@ class AutoParams:
 
     If the directory from `open_run` has a run, the number of micro-batches is the same
     as in this run, because another number can change the bytes of results. The planner
-    chooses the schedule and the recomputation again.
+    chooses the other params again.
     """
 
     def __init__(

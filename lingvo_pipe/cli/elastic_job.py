@@ -202,8 +202,8 @@ class ElasticJob:
     ) -> tuple[str, str, LeftOut]:
         """Returns why the process restarts, what it then does, and what it leaves out.
 
-        Devices do not compute either if their worker has been lost meanwhile. Such a
-        worker may come back.
+        If workers were lost, their devices only seem to have failed, and the process
+        waits for them.
         """
         left_out = self._policy.left_out
         if self.watch is not None and (lost := self.watch.lost()):

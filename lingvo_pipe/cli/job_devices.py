@@ -96,7 +96,7 @@ class JobDevices:
     def lack_on(
         self, left: Sequence[str], names: Sequence[str], absent: Collection[int]
     ) -> str:
-        """Returns `lack`, for what `without` returns for the absent workers."""
+        """Returns the text of `lack`. `left` and `names` are from `without`."""
         number, left_out = self._asked.cut.num_devices, self._policy.left_out
         is_free = isinstance(self._asked.devices, int) and not left_out.kind
         if absent and is_free and not _has_gpu(left):
@@ -181,7 +181,7 @@ class JobDevices:
         return "; ".join(kind_differences([before], [kind])) if before else ""
 
     def _tasks(self, number: int, is_complete: bool) -> list[TaskDevices]:
-        """Returns what each task lends of the job's kind.
+        """Returns each task's devices that the job may use, by kind.
 
         A job that is not complete takes no more CPU devices of a task than before.
         """
@@ -215,7 +215,7 @@ def _local_kind(name: DeviceName) -> DeviceKind:
 
 
 def first_line(error: BaseException) -> str:
-    """Returns the first line of an error, without its stop."""
+    """Returns the first line of an error, without its full stop."""
     return str(error).partition("\n")[0].rstrip(".")
 
 

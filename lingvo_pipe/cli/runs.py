@@ -40,7 +40,7 @@ from lingvo_pipe.training.run.metrics_log import read_metrics
 if TYPE_CHECKING:
     import keras
 
-# What a flag in an error is as an argument.
+# Flags in errors, and the arguments that replace them.
 _ARGUMENTS = (
     (r"--model_params_override='([^\s']+)[^:']* : ([^']*)'", r'**{"\1": \2}'),
     (r"--model_params_override\b", "**overrides"),

@@ -2,12 +2,12 @@
 
 import re
 
-# In errors of Python functions that TensorFlow called, which explain themselves.
+# Part of errors of Python functions that TensorFlow called. They need no explanation.
 CALLED = "\nTraceback (most recent call last):\n"
 
 _WORKER = "Check that all workers run, and the network between them; then rerun."
 
-# In TensorFlow these are ResourceExhausted, as a lack of memory is.
+# TensorFlow raises ResourceExhausted for these, as for a lack of memory.
 FULL_DISK = "No space left|Disk quota"
 
 # (pattern of "class: message", cause, what to do); the first that matches counts.

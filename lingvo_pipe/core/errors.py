@@ -91,7 +91,7 @@ class UserDamageError(UserValueError):
 
 
 class UserNameError(UserValueError, AssertionError):
-    """A name that is not allowed for a param or a key, an AssertionError in Lingvo."""
+    """A name that no param or key may have. Lingvo raises AssertionError for it."""
 
 
 class UserTypeError(UserError, TypeError):
@@ -103,7 +103,7 @@ class UserAttributeError(UserError, AttributeError):
 
 
 class UserPathError(UserAttributeError, AssertionError):
-    """A path that goes on below a value without parts, an AssertionError in Lingvo."""
+    """A path below a value that has no parts. Lingvo raises AssertionError for it."""
 
 
 class UserLookupError(UserError, LookupError):

@@ -1,4 +1,4 @@
-"""Settings of Python's garbage collector while objects are made that stay."""
+"""Fewer runs of Python's garbage collector while long-lived objects are made."""
 
 import contextlib
 import gc
@@ -9,7 +9,7 @@ _THRESHOLDS = 50_000, 20, 50
 
 @contextlib.contextmanager
 def collected_seldom() -> Iterator[None]:
-    """Makes Python collect garbage seldom while the context is open.
+    """Makes Python collect garbage less often while the context is open.
 
     TensorFlow's modules and graphs are millions of objects. With Python's own
     thresholds, searching these objects for garbage takes a tenth of the time to build a

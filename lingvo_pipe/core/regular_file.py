@@ -13,7 +13,7 @@ from typing import IO, Any
 
 from lingvo_pipe.core.errors import UserDamageError, UserError, UserValueError, Words
 
-# Errors of something else in a file's place, or of its permissions.
+# Errors if something else is in a file's place, or if access is denied.
 _IN_THE_WAY = (
     errno.EACCES,
     errno.EEXIST,
@@ -23,7 +23,7 @@ _IN_THE_WAY = (
     errno.ENXIO,
     errno.EPERM,
 )
-# Errors of a value that is not as expected.
+# Errors in reading a value that has the wrong form.
 MALFORMED = (ValueError, TypeError, LookupError, ArithmeticError, RecursionError)
 _PUT_BACK = "Put back a copy, or use another --logdir."
 

@@ -16,9 +16,9 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 class TerminationSignals:
     """A context manager that remembers termination signals instead of ending at once.
 
-    If `on_signal` is given, it is called with every signal. If not, a second SIGINT
-    acts as it would without this object. A second SIGTERM changes nothing, because
-    schedulers may send several. Outside the main thread nothing is changed.
+    If `on_signal` is given, it is called with every signal. If not, a SIGINT after the
+    first signal acts as it would without this object. A second SIGTERM does nothing,
+    since schedulers may send several. Outside the main thread the object does nothing.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class FirstSignal:
 
     def get(self) -> signal.Signals | None:
         """Returns the first termination signal that has come, or None."""
-        with contextlib.suppress(OSError):  # No signal has come, or it is closed.
+        with contextlib.suppress(OSError):  # No signal has come, or `close` was called.
             self._first = self._first or _first_of(self._read.recv(4096))
         return self._first
 
@@ -109,7 +109,7 @@ def announcing_signals(announce: Callable[[str], None]) -> Iterator[None]:
 
     def watch() -> None:
         first = None
-        while numbers := read.recv(4096):  # None after `written` is closed.
+        while numbers := read.recv(4096):  # Empty after `written` is closed.
             if before >= 0:
                 os.write(before, numbers)
             if first is None and (first := _first_of(numbers)):

@@ -1,4 +1,4 @@
-"""Formats tables as aligned text or Markdown, from rows of cells, header first."""
+"""Tables as aligned text or Markdown, from rows of cells with the header first."""
 
 from collections.abc import Container, Sequence
 

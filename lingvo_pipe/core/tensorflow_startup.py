@@ -13,7 +13,7 @@ from lingvo_pipe.core.garbage import collected_seldom
 
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 _ERROR = re.compile(rb"[EF]\d{4} |[\d-]{10} [\d:.]+: [EF] ")
-# Libraries that are linked twice into TensorFlow.
+# Errors of libraries that are linked twice into TensorFlow.
 _HARMLESS = re.compile(rb"Unable to register cu|omputation placer already registered")
 NVIDIA = "/dev/nvidiactl"  # Exists if NVIDIA's driver is loaded.
 _COUNTING = {"TF_CPU_ALLOCATOR_USE_BFC": "true"}

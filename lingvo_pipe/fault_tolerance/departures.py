@@ -15,10 +15,10 @@ class Use(Protocol):
 
 
 class Departures:
-    """A watch over workers that say that they are leaving.
+    """A watch over workers that announce that they are leaving.
 
     `save` asks the run for a checkpoint, and returns whether all steps are saved.
-    `are_pending` is whether the run has yet to save one for a worker.
+    `are_pending` is True while leaving workers wait for this checkpoint.
     """
 
     def __init__(
@@ -29,9 +29,9 @@ class Departures:
         self.are_pending = False
 
     def look(self, tasks: Collection[int]) -> set[int]:
-        """Tells workers that they are used. Returns those that are now let go.
+        """Tells workers that they are used. Returns those that may leave now.
 
-        The process must then restart, since the run waits for that.
+        If any may leave, the process must restart, because the run waits for that.
         """
         leaving = self.use.renew(tasks)
         for task in sorted(leaving - self._leaving):

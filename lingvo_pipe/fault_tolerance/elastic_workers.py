@@ -15,8 +15,8 @@ from typing import Protocol
 from lingvo_pipe.fault_tolerance.left_out import LeftOut
 from lingvo_pipe.fault_tolerance.worker_status import LostWorkers
 
-# The number of looks in a row that see no worker that is back. Fewer may be late
-# answers. Workers that come back after them wait for another checkpoint.
+# After this many consecutive looks without a worker that is back, the next such worker
+# waits for another checkpoint. Fewer such looks may only be late answers.
 _MAX_MISSES = 3
 
 
@@ -71,7 +71,7 @@ class ElasticWorkers:
         self._begin = clock()
         self._since: dict[int, float] = {}  # When each absent worker became absent.
         self._seen: str | None = None  # The progress when a worker came back.
-        self._misses = 0  # Looks since then in which none was back.
+        self._misses = 0  # Consecutive looks in which no worker was back.
         self._problems: dict[int, str] = {}  # Of workers that are back.
         self._logged: set[str] = set()
 
@@ -113,7 +113,7 @@ class ElasticWorkers:
         return True
 
     def begin(self, workers: LostWorkers) -> bool:
-        """Notes the job's start. Returns whether it leaves out more than before."""
+        """Records the job's start. Returns whether it leaves out more workers now."""
         number = len(self.left_out.workers)
         self._begin, left_out = self._clock(), tuple(sorted(workers.left_out))
         self.left_out = dataclasses.replace(self.left_out, workers=left_out)
@@ -172,9 +172,9 @@ class ElasticWorkers:
 def fewest_to_leave_out(pairs: Sequence[tuple[int, int]]) -> set[int]:
     """Returns a small set that has one worker of each pair, or both.
 
-    It takes the worker of most pairs, and again among the pairs that are left. So a
-    worker that all others do not reach is left out alone. Of two workers that do not
-    reach each other, the one with the higher number is left out.
+    Repeatedly takes the worker that is in the most remaining pairs. So if no other
+    worker reaches a worker, only that one is left out. Of two workers that do not reach
+    each other, the one with the higher number is left out.
     """
     chosen: set[int] = set()
     left = set(map(frozenset, pairs))

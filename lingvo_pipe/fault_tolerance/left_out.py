@@ -12,16 +12,16 @@ class LeftOut:
     """Workers and devices that an elastic job leaves out, and what it needs."""
 
     workers: tuple[int, ...] = ()  # Lost, and not waited for again.
-    # Full names of failed devices -> number of their task's devices of this kind then.
+    # Full name of each failed device -> number of devices of its kind in its task then.
     devices: dict[str, int] = field(default_factory=dict)
     too_few: int = 0  # A number of devices on which the model does not fit.
     misfit: str = ""  # Why it does not fit, as a phrase.
-    # The job's `DeviceKind`, empty before devices are chosen. Others change bytes.
+    # The job's `DeviceKind`, or {} before devices are chosen. Another changes bytes.
     kind: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> "LeftOut":
-        """Returns what the process before left to this one by `variables`."""
+        """Returns what the previous process passed to this one by `variables`."""
         values = json.loads(environment.get(_VARIABLE) or "{}")
         values["workers"] = tuple(values.get("workers", ()))
         return cls(**values)

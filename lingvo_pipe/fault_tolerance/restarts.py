@@ -159,7 +159,7 @@ def progress_of(job: str, logdir: str) -> str:
 
 
 def unsaved_checkpoint(logdir: str) -> tuple[int, int] | None:
-    """Returns what identifies the checkpoint that is being written, or None."""
+    """Returns an identifier of the checkpoint that is being written, or None."""
     try:
         folder = Path(logdir, "checkpoints", "incomplete").stat()
     except OSError:

@@ -86,7 +86,7 @@ class WorkerQuestions:
     def reach(
         self, probes: Sequence[tuple[int, Collection[int]]], seconds: float
     ) -> list[bool]:
-        """Returns for each (worker, others) whether it reaches all in `seconds`."""
+        """Returns for each (worker, others) whether it reaches all others in time."""
         sent = [
             self._calls[_CREATE_SESSION][task].future(
                 _session_with(others), timeout=seconds
@@ -216,7 +216,7 @@ class LostWorkers:
         lost = [f"{self._names[i]} {change}." for i, change in pairs if change]
         if lost:
             return lost
-        # Asks a single worker each time, since it asks all others.
+        # Probes one worker per call, in turn, since a probed worker asks all others.
         turn = next(self._turns) % max(len(self.used), 1)
         if self._cut_off(self.used[turn : turn + 1], self._timeout):
             cut_off = self._cut_off(self.used, self._timeout)
@@ -231,7 +231,7 @@ class LostWorkers:
         return self.lost()
 
     def forget(self, client: int) -> None:
-        """Asks all workers to free the objects of a client that is gone."""
+        """Asks the used workers to free the objects of a client that is gone."""
         self._used_questions.forget(client, _ANSWER_SECONDS)
 
     @property

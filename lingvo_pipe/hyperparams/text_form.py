@@ -49,7 +49,7 @@ def write_entries(params: Any) -> Iterator[tuple[Entry, str]]:
 def _params_entries(
     prefix: str, params: Fields, fresh: Fields | None
 ) -> Iterator[tuple[Entry, str]]:
-    """Yields the entries of `params`. `fresh`: the Params to read into, if known."""
+    """Yields the entries of `params`. `fresh` are the Params to read into, if known."""
     for name, value in sorted_params(params):
         if prefix and name == "cls" and isinstance(params, Fields._instantiable):
             continue  # The template states it.

@@ -48,7 +48,7 @@ class Generation:
 
         Raises:
             TypeError: if the task is no CausalLM or Seq2SeqLM of KerasHub.
-            ValueError: if the number is not valid, or the sampler has its own loop.
+            ValueError: if the number is invalid, or above 1 with a sampler's own loop.
         """
         _check(task)
         has_own_loop = _has_own_loop(task.sampler)
@@ -72,7 +72,7 @@ class Generation:
         """Returns what the task's `generate` returns for these arguments.
 
         Raises:
-            ValueError: if a model assists that runs on one device.
+            ValueError: if `assistant_model` is given, or groups would change tokens.
         """
         if options.get("assistant_model") is not None:
             raise UserValueError(
@@ -150,10 +150,10 @@ class Generation:
         *args: Any,
         **named: Any,
     ) -> Any:
-        """Returns what a method returns, with each new cache in parts.
+        """Calls a method of the task. Each new cache that it returns is in `Parts`.
 
-        `lengths` are the numbers of tokens in texts, or None for one group. The layouts
-        of a method's caches are added to `layouts`.
+        `lengths` are from `_text_lengths`, or None for one group. The layouts of the
+        method's caches are added to `layouts`.
         """
         method = getattr(self._task, name)
         arguments = inspect.signature(method).bind(*args, **named).arguments
@@ -214,7 +214,7 @@ def _key(x: Any) -> Any:
 
 
 def _text_lengths(inputs: Any) -> set[int]:
-    """Returns the numbers L of tokens in texts, of all inputs that are their masks."""
+    """Returns the padded texts' lengths L, from the padding masks among the inputs."""
     named = inputs if isinstance(inputs, Mapping) else {}
     masks = present([x for name, x in named.items() if name.endswith("padding_mask")])
     return {mask.shape[-1] for mask in masks}

@@ -5,9 +5,9 @@
     group 0     s0    s1    s2    s3        its shortest prompt has 3 tokens
     group 1           s1    s2    s3        4 tokens: it skips the first seed
 
-A token at one place takes the same seed in each group, and each row its own number of
-that seed. What groups would change is refused: a sampler's other state, and draws by
-other seeds.
+At one place, all groups draw by the same seed, and each row has its own number in the
+draw. A sampler's other state and draws by other seeds are refused, because groups would
+change them.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class GroupDraws:
 
 
 class _DrawScope(keras.StatelessScope):
-    """A scope that gives seeds, by id, a group's states, and lets each draw once."""
+    """A scope in which seeds, by id, have a group's states. Each may draw once."""
 
     def __init__(self, states: dict[int, SeedState]):
         super().__init__()

@@ -150,7 +150,7 @@ class KerasCell(BaseLayer):
                     variable.assign(tf.cast(state, variable.dtype))
 
     def _penalties(self, values: Mapping[int, Any]) -> list[Any]:
-        """Returns penalties, [] for shared variables: PipelinedModel adds theirs."""
+        """Returns the weights' penalties, or [] if PipelinedModel adds them."""
         if self._calls.shares_variables:
             return []
         return [
@@ -282,7 +282,7 @@ def _made(
         outputs = private_names.run_operation(
             call.operation, training, args, kwargs, call.models
         )
-    except ValueError as error:  # It has run for an unknown number of examples.
+    except ValueError as error:  # The layer took an unknown number of examples.
         raise UserValueError(
             f"{path}: {error}\n",
             path=path,

@@ -1,11 +1,12 @@
 """A compiled Keras loss over micro-batches, and the update of weights.
 
-    Keras:      sum of l / D              D: elements, valid elements of a mask, or sum
-    micro m:    (sum of l / D_m, D_m)        of sample weights, by the loss's reduction
+    mini-batch, in Keras    sum(l) / D
+    micro-batch m           sum(l) / D_m with the weight D_m
 
-The engine's weighted mean over micro-batches is then Keras's mean over the mini-batch.
-Several losses have one D each, and all must be known before the step. For this, masks
-must follow from the inputs alone. Then D is computed without running the model.
+D is the number of elements, the number of unmasked elements, or the sum of sample
+weights, by the loss's reduction. The engine's weighted mean is then Keras's loss. If
+there are several losses, each has its own D, which must be known before the step. So
+masks must follow from the inputs alone: D is then computed without running the model.
 
 Shapes: B examples in the mini-batch, b in a micro-batch.
 """
@@ -53,7 +54,7 @@ def mean_and_weight(
     if len(losses) == 1 and _reduction(losses[0]) != "sum" and divisors is None:
 
         def value(*loss_args: Any) -> tf.Tensor:
-            nonlocal weight  # It is known after the micro-batch.
+            nonlocal weight  # Set while the compiled loss runs below.
             divisor = _divisor(losses[0], *loss_args)
             if divisor is not None:
                 weight = divisor / float(num_examples)
@@ -70,7 +71,7 @@ def mean_and_weight(
 
 
 def divisors_of(compiled: Any, *data: Any) -> list[tf.Tensor | None]:
-    """Returns each loss's divisor over a mini-batch: [] or None, see `_divisor`.
+    """Returns each loss's divisor over a mini-batch (see `_divisor`).
 
     `data` are targets, outputs and sample weights, `[B, ...]` each.
     """
@@ -110,7 +111,7 @@ def _share_of(
 def _divisor(
     loss: Any, y_true: Any, y_pred: Any, sample_weight: Any
 ) -> tf.Tensor | None:
-    """Returns the number D by which the sum of a loss is divided, [] float32.
+    """Returns the number D by which the sum of a loss is divided, float32 `[]`.
 
     Returns None if D is the number of all elements, or if the loss is a plain sum.
     """
@@ -145,7 +146,7 @@ def regularization(
     for v in variables:
         if v.regularizer is not None:
             with tf.device(v.value.device), tf.GradientTape() as tape:
-                tape.watch(v.value)  # It may have been frozen at first.
+                tape.watch(v.value)  # A tape skips variables that were made frozen.
                 penalty = v.regularizer(v)
             penalties.append((v, penalty, tape.gradient(penalty, v.value)))
     return penalties

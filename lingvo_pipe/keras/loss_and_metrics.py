@@ -105,8 +105,7 @@ class LossAndMetrics:
         """Returns each loss's divisor over the mini-batch, repeated as `[B]`.
 
         A divisor is None if all elements of its loss count the same. Returns None if no
-        loss needs a divisor, or if there is only one loss, also of layers, or
-        micro-batch.
+        loss has a divisor, or if there is one micro-batch or, counting layers', loss.
 
         Raises:
             ValueError: if masks depend on weights or on random numbers.
@@ -223,7 +222,7 @@ class LossAndMetrics:
     ) -> NestedMap:
         """Returns a micro-batch's loss, and what it adds to the metrics' states."""
         outputs, context = packed_outputs(self._graph, triples), current_context()
-        # Rows are not counted in the outputs: the engine needs the weight before them.
+        # Not from the outputs' shape: the engine needs the weight before the outputs.
         rows = context.num_examples
         rows = triples[0].shape[0] if rows is None else rows
         divisors = divisors and map_present(lambda x: x[0], divisors)
@@ -244,7 +243,7 @@ class LossAndMetrics:
                 )
         # Through the weight the scale reaches layers' losses, too. The mean cancels it.
         metrics = NestedMap(loss=(mean, weight))
-        if scale is not None:  # What is reported may not overflow.
+        if scale is not None:  # The reported loss must not overflow.
             metrics.update(loss=(mean, weight * scale[0]), unscaled=(mean, weight))
         for i, (total, count) in enumerate(zip(sums[::2], sums[1::2], strict=True)):
             value = tf.math.divide_no_nan(total, count) * num_examples
@@ -255,7 +254,7 @@ class LossAndMetrics:
     def _metric_totals(
         self, triples: Sequence[Any], data: tuple[Any, Any, Any], num_examples: int
     ) -> dict[str, Total]:
-        """Returns what is added to metrics' states or, if they are no sums, outputs."""
+        """Returns totals of metrics' states or, if these are no sums, of outputs."""
         if self._metrics is None:
             return {}
         if self._all_add_up():

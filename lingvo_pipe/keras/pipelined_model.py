@@ -81,8 +81,8 @@ class PipelinedModel(PlainAttributes):
                 the number. If `splits` is not given or is "auto", there is one device.
             num_micro_batches: M, the number of micro-batches in a mini-batch.
             batch_size: B. Required if stages are chosen by measured times or memory.
-            sequence_length: the size of inputs' unknown dimensions, for stages that are
-                chosen. If None, what the preprocessor of a KerasHub task pads to.
+            sequence_length: the size of inputs' unknown dimensions, used to choose
+                stages. If None, the length to which a KerasHub task pads its inputs.
             exact_losses: whether to compute losses from the outputs of the whole
                 mini-batch, by one more forward pass. "auto" does so if a loss needs it.
             offload_slots: whether the optimizer's slots are in the memory of their
@@ -246,7 +246,7 @@ class PipelinedModel(PlainAttributes):
         self._place()
 
     def _cut_if_new(self) -> None:
-        """Makes new cells if the model has other variables now, as LoRA makes them."""
+        """Makes new cells if the model's variables were replaced, such as by LoRA."""
         if self._ids != set(map(id, self.model.variables)):
             self._cut(model_cells(self.model))
 

@@ -1,4 +1,4 @@
-"""A Keras model's pipelines of equal stages, one for each number of micro-batches."""
+"""A Keras model's pipelines with the same stages, one per number of micro-batches."""
 
 import math
 import textwrap
@@ -277,7 +277,7 @@ def text_of_specs(data: Any) -> str:
 
 
 def as_tensor(value: Any) -> tf.Tensor | None:
-    """Returns a value of a dataset for `fit` as a dense tensor, or None for none."""
+    """Returns a dense tensor for an item of a dataset for `fit`, or None if absent."""
     if value is None or isinstance(value, tf.experimental.Optional):
         return None
     if isinstance(value, tf.SparseTensor):

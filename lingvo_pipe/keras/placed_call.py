@@ -4,10 +4,10 @@
               device 0      device 0    device 1    device 1    device 0, if tied
                             cache[:, 0] cache[:, 1] cache[:, 2]
 
-KerasHub's models pass one cache for all layers: each layer reads its slice, and that
-slice's keys and values, and the new slices are stacked. Here keys and values stay
-apart, each on the device of its layer, and nothing is copied to be stacked. `Parts`
-take the place of the cache. A method may have several caches, in tuples and lists.
+KerasHub's models pass one cache: each layer reads its slice of it, with keys and
+values, and the new slices are stacked. Here keys and values stay apart, as `Parts` on
+the devices of their layers, and nothing is copied to be stacked. A method may have
+several caches, in tuples and lists.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class PlacedCall:
     ):
         """Traces `function(**caches, **arguments)`.
 
-        The function's last results are the new caches, as many as there are `caches`,
-        which has their specs, or None for a cache that the function makes. Tensors in
+        `caches` has each cache's specs, or None for a cache that the function makes.
+        The function's last results are the new caches, as many as `caches`. Tensors in
         `arguments` are arguments of the call. All else is constant.
         """
         graph, arguments, old, self._results, new = _traced(function, caches, arguments)
@@ -62,7 +62,7 @@ class PlacedCall:
         outputs = present(self._results)
         outputs += [x for cache in self._caches for x in cache.after]
         places = {x.ref(): i for i, x in enumerate(inputs)}
-        # An output that is an input as it is has the input's place, others have none.
+        # The index of the input that an output is, or None for a computed output.
         self._input_places = [places.get(x.ref()) for x in outputs]
         computed = [x for x in outputs if x.ref() not in places]
         cut = CutGraph(graph, inputs, [], [computed], self._devices)
@@ -98,7 +98,7 @@ class PlacedCall:
     def _placed(
         self, cache: _CacheParts, parts: Sequence[tf.Tensor]
     ) -> list[tf.Tensor]:
-        # TensorFlow keeps a loop's value on the device of its first one.
+        # TensorFlow keeps a loop variable on the device of its initial value.
         placed = []
         for part, traced in zip(parts, cache.after, strict=False):
             with tf.device(self._devices.get(traced.op.name)):
@@ -201,7 +201,7 @@ def _cut(cache: tf.Tensor, layout: Layout | None) -> list[tf.Tensor]:
 
 
 def _copied(part: tf.Tensor) -> tf.Tensor:
-    """Returns a copy on the current device, where an empty part is filled again."""
+    """Returns a copy on the current device. An empty part is not copied, but filled."""
     if part.op.type == "Fill":
         return tf.fill(part.shape, part.op.inputs[1])
     return tf.identity(part)
@@ -216,10 +216,10 @@ def _placeholder(x: Any) -> Any:
 def _parts(
     cache: tf.Tensor | None, new_cache: tf.Tensor, pack: tf.Operation | None = None
 ) -> _CacheParts:
-    """Returns a cache's parts. `pack` stacks the new cache with others, if any does.
+    """Returns a cache's parts. `pack` stacks the new cache with others, or is None.
 
-    A cache that is not read slice by slice is one part. So is one that is neither
-    stacked again nor returned as it is.
+    A cache has several parts if it is read slice by slice and then stacked again or
+    returned unchanged, or if it is new and stacked. Otherwise it is one part.
     """
     axis, pairs = _pairs(cache, new_cache, pack)
     if axis is None:
@@ -252,7 +252,7 @@ def _pairs(
 def _slices(readers: Sequence[tf.Operation]) -> tuple[int | None, Sequence[tf.Tensor]]:
     """Returns the dimension by which readers slice a cache, and all slices in order.
 
-    There is none unless each slice has one reader, and all readers slice.
+    The dimension is None unless all readers slice, and each slice has one reader.
     """
     slices: dict[tuple[int, int], tf.Tensor] = {}
     for op in readers:

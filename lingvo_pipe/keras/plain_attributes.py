@@ -1,4 +1,4 @@
-"""Attributes and preprocessing of a PipelinedModel that are the plain model's.
+"""The attributes and preprocessing that a PipelinedModel takes from its plain model.
 
 Nothing here imports KerasHub. Whoever has a task of KerasHub has imported it.
 """
@@ -12,7 +12,7 @@ _PREPROCESSING = "keras_hub.src.utils.pipeline_model"
 
 
 class PlainAttributes(keras.Model):
-    """A model that gives some attributes of another one, its attribute `model`."""
+    """A model that has some attributes of the plain model, its attribute `model`."""
 
     # Keras's get_layer searches `layers`.
     layers = property(attrgetter("model.layers"))

@@ -81,7 +81,7 @@ def _wide(x: tf.Tensor) -> tf.Tensor:
 
 
 def _as_cast(outputs: Sequence[Any], wide: Sequence[Any]) -> list[Any]:
-    """Returns wide triples without logits, which Keras loses where it casts outputs."""
+    """Drops the logits of widened outputs, as Keras does where it casts outputs."""
     triples = list(wide)
     for i in range(0, len(triples), 3):
         if outputs[i].dtype != wide[i].dtype:

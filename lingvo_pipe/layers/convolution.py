@@ -35,7 +35,7 @@ def _max_pool(
 ) -> tf.Tensor:
     """Returns the maximum of each window.
 
-    In training the gradient pools again, so that no output is kept for the backward
+    In training the gradient pools again, so that no output is stashed for the backward
     pass. On CPUs a gradient is eight times faster if its function also contains the
     pooling, because oneDNN then provides the maxima's positions.
     """

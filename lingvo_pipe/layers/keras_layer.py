@@ -72,7 +72,7 @@ class KerasLayer(keras.layers.Layer):
         theta = layer.CastTheta(layer.vars.Pack(values))
         step, first = tf.cast(self._step.value, tf.int64), tf.constant(0, tf.int64)
         inputs = tf.nest.map_structure(self._sized, inputs)
-        is_sequence = isinstance(layer, SeqLayer)  # Each of its lists has its rows.
+        is_sequence = isinstance(layer, SeqLayer)  # It sets the rows itself.
         with (
             ForwardContext(
                 do_eval=not training, step=step, first_example=first

@@ -51,7 +51,7 @@ class ResidualLayer(CompositeLayer):
     ) -> list[InstantiableParams]:
         """Returns params of cells, one for each slice of the body.
 
-        The first cell also has a norm before the body. The last cell computes the sum.
+        The norm is in the first or the last cell. The last cell computes the sum.
         """
         bodies = slices_of(p.body, part_slices(num_slices, "body"))
         tpl = CopyFieldsTo(p, _ResidualSlice.Params()).Set(name="")

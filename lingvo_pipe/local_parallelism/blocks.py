@@ -8,8 +8,8 @@ The schemes for four layers (`|`: no gradient goes back, `L`: a loss is computed
     overlapping      1 - 2'L | 2 - 3'L | 3 - 4 L
 
 Laskin et al. 2020 (arXiv 2012.03837), figure 2. In the overlapping scheme a layer is in
-two blocks: 2' shares the weights of layer 2, and both blocks' losses train them. Layer
-2' repeats the computation of 2, so each weight gets gradients from two passes.
+two blocks: 2' is a second pass through layer 2, with the same weights. The losses of
+both blocks train these weights.
 """
 
 import itertools
@@ -27,7 +27,7 @@ class Block(NamedTuple):
     """Consecutive layers, counted from 0, that one loss trains."""
 
     begin: int
-    end: int  # one past the last layer; the next block receives its outputs
+    end: int  # one past the last layer, whose outputs the next block receives
     ahead: int = 0  # number of further layers to run before the loss
 
 

@@ -32,11 +32,10 @@ def local_pipeline(
     """Returns params of a pipeline with local losses after all blocks but the last.
 
     The added LocalLossLayers are called local_0 and so on. Each is in the stage of the
-    cell before it. If the param `recompute` or `offload` lists that cell, it lists the
-    layer too.
-    Numbers in `splits` count only the model's own cells. If `splits` is `auto`, the
-    heads' cost is balanced too. The first block's loss trains the prologue,
-    `before_tpl`.
+    cell before it. If the param `recompute` or `offload` lists that cell, the result
+    also lists the layer. Numbers in the given `splits` count only the model's own
+    cells. If `splits` is `auto`, the heads' cost is balanced too. The first block's
+    loss trains the prologue, `before_tpl`.
 
     An overlapping block also runs copies of the next block's first cells. A copy has
     random numbers of its own, and shares the trained weights of its cell. So the

@@ -22,15 +22,16 @@ class CellRoles(NamedTuple):
 
     recompute: str | Sequence[int] | None  # For `make_schedule`.
     offload: str | Sequence[int] | None  # For `make_schedule`.
-    recomputed: Sequence[bool]  # Whether each cell is, if the schedule recomputes.
-    offloaded: Sequence[bool]  # Whether each cell is, if the schedule offloads.
+    recomputed: Sequence[bool]  # By cell: True if recomputed where stages recompute.
+    offloaded: Sequence[bool]  # By cell: True if offloaded where stages offload.
 
 
 def cell_roles(p: InstantiableParams, path: str) -> CellRoles:
-    """Returns the roles. If `recompute` is None, listed cells are not recomputed.
+    """Returns the roles of the cells that the params `p` define.
 
-    If all cells are offloaded, they are recomputed in stages that offload nothing. A
-    share of the cells is taken among those that are not listed in `recompute`.
+    If `recompute` is None, cells that `offload` lists are not recomputed, and with
+    `offload` 'always' only stages that offload nothing recompute. A share is taken of
+    the cells that `recompute` does not list.
 
     Raises:
         ValueError: if a cell would be recomputed and offloaded.
@@ -63,10 +64,10 @@ def cell_roles(p: InstantiableParams, path: str) -> CellRoles:
 
 
 def evenly_spread(cells: Sequence[int], share: float) -> list[int]:
-    """Returns a share of the cells, as evenly spread as possible, with the first cell.
+    """Returns a share of the cells, spread evenly from the first cell on.
 
-    Of any n consecutive cells they are n · `share`, rounded up or down. So each stage
-    has its share, wherever it begins and ends.
+    Any n consecutive cells have n · `share` of them, rounded up or down. So each stage
+    offloads its share, wherever the stage begins and ends.
     """
     exact = Fraction(str(share))
     ends = [math.ceil(i * exact) for i in range(len(cells) + 1)]
@@ -84,7 +85,7 @@ def check_offloads(
     devices: Sequence[str],
     path: str,
 ) -> None:
-    """Raises ValueError if a stage offloads, but no cell may be, or on a TPU."""
+    """Raises ValueError if a stage that offloads has no offloaded cell, or on TPUs."""
     if Kind.OFFLOAD not in schedule.kinds:
         return
     if tpus := [device for device in devices if must_compile(device)]:
@@ -142,7 +143,7 @@ def warn_of_offload(
 
 
 def _most_whole(column: Sequence[Op]) -> int:
-    """Returns the most micro-batches that a device holds whole between operations."""
+    """Returns the most micro-batches that a device stashes in full at one time."""
     micro_batches, most = set(), 0
     for op in column:
         if op.kind in (Kind.FORWARD, Kind.LOAD):

@@ -15,7 +15,7 @@ def checked_schedule(
 ) -> Schedule:
     """Returns the schedule `given`, or the layout's schedule if `given` is None.
 
-    `do_eval` says whether it runs in evaluation, where gradients cross blocks.
+    `do_eval` is True in evaluation, where gradients cross blocks.
 
     Raises:
         ValueError: if the schedule can't finish, or is not for one step of the layout.

@@ -5,7 +5,7 @@
     devices      cpu:0   cpu:1  cpu:2
 
 Shapes: B examples in the mini-batch, dimension `batch_dim` of each input and target; M
-micro-batches of B / M examples each; K stages.
+micro-batches; K stages.
 """
 
 import bisect
@@ -42,8 +42,8 @@ from lingvo_pipe.pipeline.tracing.loss_function import LossFunction, check_loss_
 class PipeliningLayer(BaseLayer):
     """A sequence of cells that runs M micro-batches in stages on several devices.
 
-    Weights live on the device of their stage. Their paths, and so checkpoints, do not
-    depend on the stages.
+    A weight is on a device of its stage. Its path, and so checkpoints, do not depend on
+    the stages.
     """
 
     @classmethod
@@ -160,7 +160,7 @@ class PipeliningLayer(BaseLayer):
             inputs: positional inputs of the first layer, `[B, ...]` each.
             targets: targets of the loss, `[B, ...]` each.
             loss_fn: `(outputs, targets) -> NestedMap(name=(mean, weight))`, a pure
-                function with scalar results, run on the last device for each
+                function with scalar results, run in the last stage for each
                 micro-batch. If no example of a micro-batch counts, it returns a weight
                 of 0 and any finite mean. If cells add losses, the weight of 'loss' must
                 depend only on the targets. Pass the same function each time: the
@@ -231,8 +231,8 @@ class PipeliningLayer(BaseLayer):
         """Returns the peak bytes of each device's tensors, replica by replica.
 
         Counts weights, gradient accumulators, stashes and workspace at their peak. Also
-        counts what the allocator loses, and what the prologue stashes. Does not count
-        what waits on a GPU's host (see `HostBytes`), and tensors within a layer whose
+        counts what the allocator loses, and what the prologue needs. Does not count
+        what waits on a GPU's host (see `HostBytes`), or tensors within a layer whose
         size only a run decides, such as those from tf.boolean_mask. See
         `ComputeGradients` for the arguments.
         """
@@ -250,7 +250,7 @@ class PipeliningLayer(BaseLayer):
         loss_fn: LossFunction,
         schedule: Schedule | None = None,
     ) -> list[int]:
-        """Returns the most bytes that each device has on its host, or on their way.
+        """Returns the peak bytes that each device has on its host or in transit.
 
         See `ComputeGradients` for the arguments.
         """

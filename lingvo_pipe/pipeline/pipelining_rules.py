@@ -33,8 +33,8 @@ PLANNED = ("num_micro_batches", "schedule", "recompute", "offload")
 def check_each_param(p: InstantiableParams, path: str) -> None:
     """Raises ValueError if a param of the pipeline at `path` is wrong by itself.
 
-    Lists count slices as cells, so if `slices` is set, check them again without it,
-    after the cells are cut.
+    Params with an item per cell have one per slice. So if `slices` is set, call this
+    again after the cells are cut.
     """
     if left := [name for name in PLANNED if is_auto(p.Get(name))]:
         raise UserValueError(
@@ -82,7 +82,7 @@ def count_batch_shards(p: InstantiableParams, path: str) -> int:
 def check_not_nested(
     before: Sequence[BaseLayer], cells: Sequence[BaseLayer], kind: type, path: str
 ) -> None:
-    """Raises ValueError if a layer has a pipeline inside, or no cell is a local loss.
+    """Raises ValueError if a layer contains a pipeline, or a local loss is no cell.
 
     `kind` is the class of pipelines. `path` is the path of the outer pipeline.
     """

@@ -1,1 +1,4 @@
-"""The planner, which finds how to run a model on devices that may not exist yet."""
+"""The planner, which finds how to run a model on devices that may not exist yet.
+
+Only `measured/` and `costs/traced_model.py` use TensorFlow.
+"""

@@ -131,18 +131,18 @@ class TrainedModel:
         """Returns each prompt with the text by which a language model continues it.
 
         A text depends on its prompt, its number among the prompts and the settings. The
-        prompt "" is the begin of a document. A prompt comes back as the vocabulary's
-        tokens spell it: most join spaces, and have ⁇ for unknown characters.
+        prompt "" begins a document. A prompt comes back as the vocabulary's tokens
+        spell it: most join spaces, and have ⁇ for unknown characters.
 
         Args:
-            prompts: the begins of K texts.
+            prompts: the beginnings of K texts.
             max_tokens: most tokens that follow a prompt. A text may end earlier.
-            temperature: by what scores are divided before a token is drawn; 0 takes the
+            temperature: divides the scores before a token is drawn; 0 takes the
                 likeliest token.
-            top_k: how many likeliest tokens one is drawn from; 0 is all.
-            top_p: a token is drawn from the likeliest ones that have this probability
-                together (1904.09751, section 3.1).
-            seed: of what is drawn.
+            top_k: draws from this number of likeliest tokens; 0 is all.
+            top_p: draws from the likeliest tokens that have this probability together
+                (1904.09751, section 3.1).
+            seed: the seed of the draws.
 
         Raises:
             TypeError: if the model is no language model, or the prompts are no texts.

@@ -38,8 +38,8 @@ def program(argv: Sequence[str], *expected: type[Exception]) -> Iterator[None]:
     """Ends the program with one line if the block raises an error of an expected kind.
 
     Expected are errors that a user can correct, any ValueError, and the types in
-    `expected`. `argv` may have only the program's name. The block runs in the folder
-    of the user, also under Bazel.
+    `expected`. An argument besides the program's name in `argv` is an error. The block
+    runs in the user's working directory, also under Bazel.
     """
     # `bazel run` changes the working directory and sets this variable to the user's.
     os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))
@@ -58,11 +58,7 @@ def program(argv: Sequence[str], *expected: type[Exception]) -> Iterator[None]:
 
 
 def check_writable(path: Path, flag: str) -> None:
-    """Checks that a file can be written.
-
-    Raises:
-        ValueError: if it cannot be written. The error names the flag.
-    """
+    """Raises ValueError, which names the flag, if a file cannot be written."""
     problem = "that is a directory" if path.is_dir() else None
     try:
         with tempfile.TemporaryFile(dir=path.parent):

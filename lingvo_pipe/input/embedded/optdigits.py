@@ -71,7 +71,7 @@ class OptDigits(EmbeddedBuilder):
 
 
 def _read_rows() -> np.ndarray:
-    """Returns the embedded file as a uint8 array [N, 65]: pixels, then the label."""
+    """Returns the embedded file as a uint8 array `[N, 65]`: pixels, then the label."""
     path = resources.files("lingvo_pipe.input.embedded") / "data" / "optdigits.csv.gz"
     text = gzip.decompress(path.read_bytes()).decode("ascii")
     return np.loadtxt(text.splitlines(), delimiter=",", dtype=np.uint8)

@@ -16,7 +16,7 @@ class NamedErrorsDataset(tf.data.Dataset):
     """A dataset that raises a ValueError with the name of an unreadable example.
 
     It has the elements of `dataset`. If the element with number `i` fails, the examples
-    `examples(i)`, int [K], are read again from `source`, to find the unreadable one.
+    `examples(i)`, int `[K]`, are read again from `source`, to find the unreadable one.
     These must be the examples that may have been read for this element and for no
     earlier element. Datasets made from this dataset, such as by `map`, raise
     TensorFlow's errors.

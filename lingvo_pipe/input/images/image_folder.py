@@ -96,7 +96,7 @@ class ImageFolderSplit:
         self.num_examples = len(examples)
 
     def Fetch(self, indices: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the paths, string [K], and labels, int32 [K], of examples."""
+        """Returns the paths, string `[K]`, and labels, int32 `[K]`, of examples."""
         return tf.gather(self._paths, indices), tf.gather(self.labels, indices)
 
     def Read(self, record: tuple[tf.Tensor, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:

@@ -1,4 +1,4 @@
-"""An input of classified images: B of N examples in a batch, images [H, W, C]."""
+"""An input of classified images: B of N examples in a batch, images `[H, W, C]`."""
 
 import contextlib
 import functools
@@ -35,9 +35,9 @@ class ImageClassificationInput:
 
     A batch is a NestedMap of
 
-    - image: float32 [B, H, W, C], pixels from 0 to 1 before transforms.
-    - label: int32 [B].
-    - weight: float32 [B], 1 for an example and 0 for padding.
+    - image: float32 `[B, H, W, C]`, pixels from 0 to 1 before transforms.
+    - label: int32 `[B]`.
+    - weight: float32 `[B]`, 1 for an example and 0 for padding.
 
     Training batches depend only on the params and the step. The data set is opened when
     it is first read. If an image cannot be read, the error names the image. Raises
@@ -189,7 +189,7 @@ class ImageClassificationInput:
     def TrainBatches(self, start_step: int = 0, place: str = "") -> tf.data.Dataset:
         """Returns the endless batches of training, from step `start_step` on.
 
-        A warning tells if `place`, from `Place`, is of other data.
+        Logs a warning if `place`, from `Place`, is from other data.
 
         Raises:
             ValueError: if a batch has more examples than the split.
@@ -235,8 +235,8 @@ class ImageClassificationInput:
     def EvalImage(self, image: tf.Tensor) -> tf.Tensor:
         """Prepares an image that is in no data set, like the images of an evaluation.
 
-        The image is an image file's content, string [], or pixels from 0 to `pixel_max`
-        in the data set's shape. The result is float32 [H, W, C].
+        `image` is an image file's content, string `[]`, or pixels from 0 to `pixel_max`
+        in the data set's shape. The result is float32 `[H, W, C]`.
 
         Raises:
             ValueError: if the shape is not the data set's.
@@ -265,7 +265,7 @@ class ImageClassificationInput:
     def _transformed(
         self, pixels: tf.Tensor, chain: transform_chain.TransformChain, seed: tf.Tensor
     ) -> tf.Tensor:
-        """Scales pixels, and applies all transforms but an initial crop: [H, W, C]."""
+        """Scales pixels `[H, W, C]`, and applies all transforms but an initial crop."""
         image = tf.cast(pixels, tf.float32) / self._pixel_max
         image = chain.apply_after_window(image, seed)
         return tf.ensure_shape(image, chain.output_shape)
@@ -313,7 +313,7 @@ _FOLDER = "image_folder:"
 
 
 class _UnknownDatasetError(UserValueError, UserLookupError):
-    """A name of no data set that is known, and of no folder."""
+    """Error: the name of no known data set and of no folder."""
 
 
 def find_dataset(name: str, data_dir: str | None) -> image_source.ImageDataset:

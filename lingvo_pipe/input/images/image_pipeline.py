@@ -30,7 +30,7 @@ CHUNK_SIZE = 32
 
 
 class Draw(NamedTuple):
-    """One example to read, as tensors [], or K examples, as tensors [K]."""
+    """One example to read, as tensors `[]`, or K examples, as tensors `[K]`."""
 
     epoch: tf.Tensor  # int64, the number of earlier passes over the data set
     index: tf.Tensor  # int64, the example's number, from 0 to N - 1

@@ -1,7 +1,7 @@
 """Protocols of data sets of classified images, and functions that read one image.
 
 Shapes: K examples of N in a split, images of H x W pixels in C channels. A window is a
-rectangle in an image: int32 [4], first row, first column, height and width.
+rectangle in an image: int32 `[4]`, first row, first column, height and width.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class ImageFormat:
     """The format of a data set's images, known before any image is read."""
 
     shape: ImageShape  # (H, W, C); H and W are None if images differ
-    is_encoded: bool  # True for JPEG, PNG, GIF or BMP, decoded to uint8; or arrays
+    is_encoded: bool  # True for JPEG, PNG, GIF or BMP, decoded to uint8; False: arrays
     dtype: tf.DType  # of the pixels
     pixel_max: int | None = None  # largest pixel; if None, the dtype's maximum
 
@@ -27,7 +27,7 @@ class ImageFormat:
 class ImageSource(Protocol):
     """One split of a data set of images, with random access to the examples.
 
-    If the labels are known without reading examples, `labels` has them, int32 [N].
+    If the labels are known without reading examples, `labels` has them, int32 `[N]`.
     """
 
     @property
@@ -39,15 +39,15 @@ class ImageSource(Protocol):
         """The number of examples in the split, N."""
 
     def Fetch(self, indices: tf.Tensor) -> Any:
-        """Returns the records of examples, int64 [K], as nested tensors [K, ...].
+        """Returns the records of examples, int64 `[K]`, as nested tensors `[K, ...]`.
 
         A record is what `Read` needs for one example, such as its path.
         """
 
     def Read(self, record: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the image of a record, and its label, int32 [].
+        """Returns the image of a record, and its label, int32 `[]`.
 
-        The image is [H, W, C] or, if encoded, the content of a file, string [].
+        The image is `[H, W, C]` or, if encoded, the content of a file, string `[]`.
         """
 
     def Name(self, index: int) -> str:
@@ -76,7 +76,7 @@ class ImageDataset(Protocol):
 def read_pixels(
     source: ImageSource, record: Any, choose_window: ChooseWindow | None = None
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the pixels [H, W, C] and the label, int32 [], of a record.
+    """Returns the pixels `[H, W, C]` and the label, int32 `[]`, of a record.
 
     If `choose_window` is given, returns only the pixels in the window that it chooses.
     """
@@ -88,8 +88,7 @@ def read_pixels(
     return image, label
 
 
-# JPEG interpolates colors between neighbors, so the border of a decoded part is
-# inexact.
+# JPEG interpolates colors between neighbors, so a decoded part's border is inexact.
 _MARGIN = 2
 
 
@@ -99,9 +98,9 @@ def decode_image(
     choose_window: ChooseWindow | None,
     dtype: tf.DType = tf.uint8,
 ) -> tf.Tensor:
-    """Decodes an image file, or only a window of the image: [H, W, C].
+    """Decodes an image file, or only a window of the image: `[H, W, C]`.
 
-    `encoded`, string [], is a JPEG, PNG, GIF or BMP file. `choose_window` maps the
+    `encoded`, string `[]`, is a JPEG, PNG, GIF or BMP file. `choose_window` maps the
     image's shape to a window. Of a JPEG, little more than the window is decoded,
     bitwise equal to that part of the whole image. `dtype` is uint8, or uint16 for whole
     images.
@@ -123,7 +122,7 @@ def decode_image(
 
 
 def cut(image: tf.Tensor, choose_window: ChooseWindow) -> tf.Tensor:
-    """Returns the pixels [H, W, C] in the window that `choose_window` chooses."""
+    """Returns the pixels `[H, W, C]` in the window that `choose_window` chooses."""
     return keep_window(image, choose_window(tf.shape(image)))
 
 

@@ -1,4 +1,4 @@
-"""Classified images from TensorFlow Datasets: K of N examples, images [H, W, C]."""
+"""Classified images from TensorFlow Datasets: K of N examples, images `[H, W, C]`."""
 
 from typing import Any
 
@@ -55,7 +55,7 @@ class TfdsSplit:
         self._decoders = skip if image_format.is_encoded else None
 
     def Fetch(self, indices: tf.Tensor) -> tf.Tensor:
-        """Returns the stored records of examples, string [K]."""
+        """Returns the stored records of examples, string `[K]`."""
 
         def fetch(numbers: np.ndarray) -> np.ndarray:
             return np.array(self._records.__getitems__(numbers.tolist()), object)

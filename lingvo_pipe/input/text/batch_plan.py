@@ -168,7 +168,7 @@ def pack(lengths: np.ndarray, capacity: tuple[int, int]) -> list[list[int]]:
     """Packs sentences into rows, and returns the sentence numbers of each row.
 
     Numbers ascend within a row, and rows ascend by their first numbers. `lengths`, int
-    [N, 2], are source and target tokens, from 1 to the capacity, (S, T).
+    `[N, 2]`, are source and target tokens, from 1 to the capacity, (S, T).
     """
     unpacked = _Unpacked(lengths, capacity[0])
     rows = []

@@ -27,9 +27,9 @@ class LanguageModelInput(TextInput):
 
     A batch is a NestedMap of
 
-    - ids, segment_ids, segment_pos: int32 [B, T].
-    - labels: int32 [B, T], one token ahead of the `ids`.
-    - weights: float32 [B, T], 1 for a token and 0 for padding.
+    - ids, segment_ids, segment_pos: int32 `[B, T]`.
+    - labels: int32 `[B, T]`, one token ahead of the `ids`.
+    - weights: float32 `[B, T]`, 1 for a token and 0 for padding.
 
     The labels of a document are its tokens and the end token. Its `ids` are the begin
     token and its tokens. Documents in a row are segments 1, 2, ..., and no segment
@@ -86,7 +86,7 @@ class LanguageModelInput(TextInput):
     def TrainBatches(self, start_step: int = 0, place: str = "") -> tf.data.Dataset:
         """Returns the endless batches of training, from step `start_step` on.
 
-        A warning tells if `place`, from `Place`, is of other data.
+        Logs a warning if `place`, from `Place`, is from other data.
         """
         check_counts(start_step=start_step, minimum=0)
         self._fingerprint.check(place)
@@ -106,9 +106,9 @@ class LanguageModelInput(TextInput):
         return self._batches(firsts, stream, stream.rows_per_epoch)
 
     def PromptBatch(self, texts: tf.Tensor) -> NestedMap:
-        """Returns the tokens of unfinished documents, string [B], one in each row.
+        """Returns the tokens of unfinished documents, string `[B]`, one in each row.
 
-        The `ids`, int32 [B, T], start with the begin token. `lengths` are int32 [B].
+        `ids`, int32 `[B, T]`, start with the begin token. `lengths` are int32 `[B]`.
         """
         tokens, vocabulary = self.vocabulary.Tokenize(texts), self.vocabulary
         ids = tf.concat([column(tokens, vocabulary.bos_id), tokens], 1)
@@ -182,7 +182,7 @@ class LanguageModelInput(TextInput):
         tokens = vocabulary.Tokenize(self._fetch(batch.documents))
         ids = tf.concat([column(tokens, vocabulary.bos_id), tokens], 1)
         labels = tf.concat([tokens, column(tokens, vocabulary.eos_id)], 1)
-        # Without this check, rows of a file that was edited would be others silently.
+        # Without this check, rows would change silently after a file was edited.
         tf.debugging.assert_equal(
             labels.row_lengths(),
             call_numpy(

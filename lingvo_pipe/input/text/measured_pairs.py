@@ -169,6 +169,6 @@ def measure(source: PairSource, vocabulary: Vocabulary) -> MeasuredPairs:
 
 
 def fetch(source: PairSource, numbers: tf.Tensor) -> list[tf.Tensor]:
-    """Returns sentences by number: SentencePairs' four fields, string [K] each."""
+    """Returns sentences by number: SentencePairs' four fields, string `[K]` each."""
     specs = [tf.TensorSpec(numbers.shape, tf.string)] * 4
     return call_numpy(lambda chosen: list(source.Fetch(chosen)), numbers, specs)

@@ -10,7 +10,7 @@ from lingvo_pipe.hyperparams import Params
 
 
 class SentencePairs(NamedTuple):
-    """Sentences and their translations, in arrays [K] of bytes in UTF-8."""
+    """Sentences and their translations, in arrays `[K]` of bytes in UTF-8."""
 
     source: np.ndarray
     target: np.ndarray
@@ -26,7 +26,7 @@ class PairSource(Protocol):
         """The number of sentences, N."""
 
     def Fetch(self, numbers: np.ndarray) -> SentencePairs:
-        """Returns sentences by number, int64 [K]. Several threads may call this."""
+        """Returns sentences by number, int64 `[K]`. Several threads may call this."""
 
     def Where(self, number: int) -> str:
         """Returns the location of a sentence for messages, such as a file and line."""

@@ -78,11 +78,11 @@ class LineFile:
         return text.replace(b"\r\n", b"\n").removesuffix(b"\r")
 
     def num_bytes(self, first: np.ndarray, after: np.ndarray) -> np.ndarray:
-        """Returns the bytes in lines `first` to `after - 1`, for K pairs: int64 [K]."""
+        """Returns the numbers of bytes, int64 `[K]`, of K ranges as in `between`."""
         return self._ends[after - 1] - self._starts[first]
 
     def is_blank(self) -> np.ndarray:
-        """Returns which lines have only ASCII spaces or control codes: bool [N]."""
+        """Returns which lines have only ASCII spaces or control codes: bool `[N]`."""
         byte_values = np.frombuffer(self._bytes, np.uint8)
         # A line includes its newline, so every line has a byte.
         return np.maximum.reduceat(byte_values, self._starts) <= _SPACE
@@ -103,7 +103,7 @@ class LineFile:
 
 
 def _line_bounds(every: mmap.mmap) -> tuple[np.ndarray, np.ndarray]:
-    """Returns each line's start, and its end before the newline: int64 [N] each."""
+    """Returns each line's start, and its end before the newline: int64 `[N]` each."""
     first = len(_MARK) if every[: len(_MARK)] == _MARK else 0
     ends = np.concatenate(list(_newlines(every)))
     if every[-1] != _NEWLINE:
@@ -153,7 +153,7 @@ class Documents:
         return len(self._file_of)
 
     def fetch(self, numbers: np.ndarray) -> list[bytes]:
-        """Returns documents by number, [K]: their texts as bytes in UTF-8."""
+        """Returns documents by number, `[K]`: their texts as bytes in UTF-8."""
         chosen = zip(self._file_of[numbers], self._bounds[numbers], strict=True)
         return [self._files[index].between(*bounds) for index, bounds in chosen]
 
@@ -172,7 +172,7 @@ def _check_sizes(file: LineFile, bounds: np.ndarray) -> None:
 
 
 def _lines(file: LineFile) -> np.ndarray:
-    """Returns the bounds (line, line + 1) of lines that are not blank: int [N, 2]."""
+    """Returns the bounds (line, line + 1) of lines that are not blank: int `[N, 2]`."""
     lines = np.flatnonzero(~file.is_blank())
     return np.stack([lines, lines + 1], 1)
 

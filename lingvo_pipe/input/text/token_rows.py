@@ -20,11 +20,11 @@ def source_rows(
     length: int,
     vocabulary: Vocabulary,
 ) -> NestedMap:
-    """Returns the source stream: `ids`, `segment_ids`, `segment_pos`, int32 [B, T].
+    """Returns the source stream: `ids`, `segment_ids`, `segment_pos`, int32 `[B, T]`.
 
-    See `streams` of the models. `tokens` are int32 [n, (tokens)]. `languages`, int32
-    [n] or None, are tokens to put before the sentences. `row_sizes`, int32 [B], are the
-    numbers of sentences in the rows. `length` is T.
+    See `streams` of the models. `tokens` are int32 `[n, (tokens)]`. `languages`, int32
+    `[n]` or None, are tokens to put before the sentences. `row_sizes`, int32 `[B]`, are
+    the numbers of sentences in the rows. `length` is T.
     """
     parts = [tokens, column(tokens, vocabulary.eos_id)]
     if languages is not None:
@@ -39,8 +39,8 @@ def target_rows(
 ) -> NestedMap:
     """Returns the target stream, with `labels` one token ahead of the `ids`.
 
-    Labels and ids are int32 [B, T]. `weights`, float32 [B, T], are 1 for a token and 0
-    for padding. See `source_rows`.
+    Labels and ids are int32 `[B, T]`. `weights`, float32 `[B, T]`, are 1 for a token
+    and 0 for padding. See `source_rows`.
     """
     read = tf.concat([column(tokens, vocabulary.bos_id), tokens], 1)
     labels = tf.concat([tokens, column(tokens, vocabulary.eos_id)], 1)
@@ -60,7 +60,7 @@ def column(tokens: tf.RaggedTensor, token: int) -> tf.RaggedTensor:
 
 
 def token_positions(sentences: tf.RaggedTensor) -> tf.Tensor:
-    """Returns each token's position in its sentence, from 0: int64 [N]."""
+    """Returns each token's position in its sentence, from 0: int64 `[N]`."""
     begins = tf.repeat(sentences.row_starts(), sentences.row_lengths())
     return tf.range(tf.size(begins, tf.int64)) - begins
 
@@ -68,7 +68,7 @@ def token_positions(sentences: tf.RaggedTensor) -> tf.Tensor:
 def cut_rows(
     values: tf.Tensor, starts: tf.Tensor, sizes: tf.Tensor, length: int, padding: int
 ) -> tf.Tensor:
-    """Cuts values [N] into rows of `length` T, int32 [B, T], and pads the rows.
+    """Cuts values `[N]` into rows of `length` T, int32 `[B, T]`, and pads the rows.
 
     Row i has `sizes[i]` values, from number `starts[i]` on.
     """
@@ -102,5 +102,5 @@ class _Rows:
         )
 
     def dense(self, values: tf.Tensor, padding: int) -> tf.Tensor:
-        """Arranges values, one for each token, [N], in padded rows: int32 [B, T]."""
+        """Arranges the tokens' values, `[N]`, in padded rows, int32 `[B, T]`."""
         return cut_rows(values, self._starts, self._sizes, self._length, padding)

@@ -46,9 +46,9 @@ class TranslationInput(TextInput):
 
     A batch is a NestedMap of
 
-    - source: `ids`, `segment_ids` and `segment_pos`, int32 [B, S].
-    - target: the same, [B, T], and also `labels`, int32 [B, T], one token ahead of the
-      `ids`, and `weights`, float32 [B, T], 1 for a token and 0 for padding.
+    - source: `ids`, `segment_ids` and `segment_pos`, int32 `[B, S]`.
+    - target: the same, `[B, T]`, and also `labels`, int32 `[B, T]`, one token ahead of
+      the `ids`, and `weights`, float32 `[B, T]`, 1 for a token and 0 for padding.
 
     The sentences of a row are segments 1, 2, ..., and 0 is padding. A source is the
     language token (if `language_tokens` is True), the sentence and the end token.
@@ -158,10 +158,10 @@ class TranslationInput(TextInput):
         batch is a NestedMap of
 
         - source: as in training batches.
-        - source_text, target_text: string [B], the sentence and its translation.
-        - source_language, target_language: string [B].
-        - place: int64 [B], the sentence's number in the data, from 0.
-        - weight: float32 [B], 1 for a sentence and 0 for padding, with empty texts.
+        - source_text, target_text: string `[B]`, the sentence and its translation.
+        - source_language, target_language: string `[B]`.
+        - place: int64 `[B]`, the sentence's number in the data, from 0.
+        - weight: float32 `[B]`, 1 for a sentence and 0 for padding, with empty texts.
 
         Only sentences whose source does not fit are left out.
         """
@@ -182,7 +182,7 @@ class TranslationInput(TextInput):
         return sorted(languages)
 
     def NumTokens(self, sentences: Sequence[str]) -> np.ndarray:
-        """Returns the number of tokens of each sentence, int64 [K].
+        """Returns the number of tokens of each sentence, int64 `[K]`.
 
         Raises:
             ValueError: if a sentence is too long.
@@ -201,10 +201,10 @@ class TranslationInput(TextInput):
         return num_tokens.numpy()
 
     def SentenceBatch(self, sentences: tf.Tensor, language: tf.Tensor) -> NestedMap:
-        """Returns a batch with the `source` of sentences, string [B], one in each row.
+        """Returns a batch with the `source` of sentences, string `[B]`, one per row.
 
-        The batch's `weight`, float32 [B], is 0 for a sentence without tokens.
-        `language`, string [], is one of `TargetLanguages`.
+        The batch's `weight`, float32 `[B]`, is 0 for a sentence without tokens.
+        `language`, string `[]`, is one of `TargetLanguages`.
         """
         tokens, (limit, _) = self.vocabulary.Tokenize(sentences), self._limits()
         tf.debugging.assert_less_equal(

@@ -131,7 +131,7 @@ class Vocabulary(tf.Module):
         return [self._processor.piece_to_id(language_token(x)) for x in languages]
 
     def LanguageId(self, language: tf.Tensor) -> tf.Tensor:
-        """Returns the id of a language's token, int32 [], for a language, string [].
+        """Returns the id, int32 `[]`, of the token of a language, string `[]`.
 
         An unknown language fails an assertion of TensorFlow.
         """
@@ -141,11 +141,11 @@ class Vocabulary(tf.Module):
         return token
 
     def Tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Maps K texts in UTF-8 to int32 [K, (tokens)], without begin or end token."""
+        """Maps K texts in UTF-8 to int32 `[K, (tokens)]`, without begin and end."""
         return self._tokenizer.tokenize(texts)
 
     def NumUnknown(self, tokens: tf.RaggedTensor) -> tf.Tensor:
-        """Returns the number of unknown tokens in each of K texts, int32 [K]."""
+        """Returns the number of unknown tokens in each of K texts, int32 `[K]`."""
         is_unknown = tf.cast(tokens.flat_values == self.unk_id, tf.int32)
         return tf.reduce_sum(tokens.with_flat_values(is_unknown), 1)
 
@@ -162,7 +162,7 @@ class Vocabulary(tf.Module):
             )
 
     def Detokenize(self, ids: tf.Tensor) -> tf.Tensor:
-        """Maps rows, int32 [B, T], to texts, string [B], up to each row's end token."""
+        """Maps rows, int32 `[B, T]`, to texts, string `[B]`, up to their end tokens."""
         is_end = tf.cast(tf.equal(ids, self.eos_id), tf.int32)
         before_end = tf.equal(tf.cumsum(is_end, axis=1), 0)
         return self._tokenizer.detokenize(tf.ragged.boolean_mask(ids, before_end))

@@ -1,6 +1,6 @@
 """Transforms that choose, move, resize or paint over an image's pixels.
 
-Shapes: images of H x W pixels in C channels. A window is int32 [4]: the row of its
+Shapes: images of H x W pixels in C channels. A window is int32 `[4]`: the row of its
 first pixel, the column, its height, its width.
 """
 
@@ -19,7 +19,7 @@ class CropTransform(ImageTransform):
     """
 
     def Window(self, shape: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        """Returns the window to keep, int32 [4], for an image's shape, int32 [3]."""
+        """Returns the window to keep, int32 `[4]`, by an image's shape, int32 `[3]`."""
         raise NotImplementedError(f"{type(self).__name__}.Window")
 
     def OutputShape(self, shape: ImageShape) -> ImageShape:
@@ -30,7 +30,7 @@ class CropTransform(ImageTransform):
 
 
 def keep_window(image: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
-    """Returns the pixels of `image` [H, W, C] within a window, [height, width, C]."""
+    """Returns the pixels of an image `[H, W, C]` in a window: `[height, width, C]`."""
     row, column, height, width = tf.unstack(window)
     return image[row : row + height, column : column + width]
 

@@ -1,4 +1,4 @@
-"""The base of transforms of images [H, W, C]. Seeds of random numbers are int64 [2]."""
+"""The base of transforms of images `[H, W, C]`. Random seeds are int64 `[2]`."""
 
 import copy
 from typing import Any, ClassVar
@@ -39,7 +39,7 @@ class ImageTransform:
         return shape
 
     def Apply(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        """Transforms an image, float32 [H, W, C]. All randomness is from the seed."""
+        """Transforms an image, float32 `[H, W, C]`. All randomness is from the seed."""
         raise NotImplementedError(f"{type(self).__name__}.Apply")
 
 

@@ -1,4 +1,4 @@
-"""A sequence of transforms of images [H, W, C]. Seeds are int64 [2]."""
+"""A sequence of transforms of images `[H, W, C]`. Seeds are int64 `[2]`."""
 
 from collections.abc import Callable, Sequence
 
@@ -57,7 +57,7 @@ class TransformChain:
         return lambda shape: first.Window(shape, nth_seed(seed, 0))
 
     def apply_after_window(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        """Applies all transforms but an initial crop to an image, float32 [H, W, C]."""
+        """Applies all transforms but an initial crop to a float32 image `[H, W, C]`."""
         for index, transform in enumerate(self._transforms):
             if index or not isinstance(transform, CropTransform):
                 image = transform.Apply(image, nth_seed(seed, index))

@@ -1,7 +1,8 @@
 """The calls that a Keras model consists of, in the order in which Keras makes them.
 
+    model                           calls   inputs
     Sequential([Dense, Block])      Dense   x
-    Block = Model(add(norm(x), x))  norm    y = Dense(x)
+    Block = Model(add(norm(y), y))  norm    y = Dense(x)
                                     add     z = norm(y), y
 
 Sequential and functional models inside a model are replaced by their own calls. Where

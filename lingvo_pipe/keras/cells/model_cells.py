@@ -6,9 +6,9 @@
     cells          0         1
     passed on     b,a        e              what later cells, or the model, still need
 
-The cells are the same for any number of stages. No two of them are equal: a
-configuration may leave out functions, tensors and settings, so it does not tell whether
-layers compute the same. The pipeline compares traced graphs instead, and identical ones
+The cells are the same for any number of stages. No two cells compare equal, because
+equal configs of layers, which leave out functions and tensors, do not prove that the
+layers compute the same. The pipeline compares traced graphs instead. Identical ones
 share a trace.
 """
 

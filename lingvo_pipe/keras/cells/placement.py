@@ -52,7 +52,7 @@ def deferred_variables() -> Iterator[None]:
 
     PipelinedModel computes the initial values on the devices of the variables' stages.
     They are the same as Keras's. Values that are loaded or set wait in the host's
-    memory, and then move to these devices one by one. Before, the model cannot be run.
+    memory, and then move to these devices one by one. Until then, the model cannot run.
     """
     uninitialized = private_names.uninitialized_variables()
     before = len(uninitialized)
@@ -122,7 +122,7 @@ def place_slots(
     """Moves a built optimizer's variables to the devices of their variables.
 
     If `on_host`, moves them to the hosts of these devices, where `in_place` updates.
-    Models without an optimizer are only evaluated.
+    Does nothing without an optimizer, for models that are only evaluated.
     """
     if optimizer is None:
         return

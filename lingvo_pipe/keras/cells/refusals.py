@@ -271,7 +271,7 @@ def check_compilation(options: Mapping[str, Any]) -> None:
 
 
 def check_steps(pipelined: keras.Model) -> None:
-    """Raises ValueError for methods and options that no step would follow."""
+    """Raises ValueError for overridden methods and options that steps would ignore."""
     steps = pipelined.steps_per_execution
     check_compilation({"steps_per_execution": steps})
     for model, kind in ((pipelined, type(pipelined)), (pipelined.model, keras.Model)):

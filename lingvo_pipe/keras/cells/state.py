@@ -121,9 +121,9 @@ def kinds_of(
     place = {id(v): i for i, v in enumerate(variables)}
     kinds: dict[int, VariableKind] = {}
     for layer in below:
-        # In a layer, it may run as in an evaluation, and leave its averages.
+        # A norm within a layer may run as in evaluations, and not write its averages.
         norm = is_norm(layer) and layer.trainable and id(layer.moving_mean) in written
-        if norm and layer.momentum < 1.0:  # Else they stay, too.
+        if norm and layer.momentum < 1.0:  # With 1, averages stay.
             mean = place[id(layer.moving_mean)]
             kinds[id(layer.moving_mean)] = VariableKind("mean", layer)
             kinds[id(layer.moving_variance)] = VariableKind("variance", layer, mean)
@@ -153,7 +153,7 @@ def _weight_ids(layers: Sequence[Any]) -> set[int]:
 def mask_weights(layer: Any, masks: Sequence[tf.Tensor]) -> dict[int, tf.Tensor]:
     """Returns the weight of a batch normalization's moments by its moving mean's id.
 
-    The weight, [] float64, is the sum of the first mask. Without masks there is none.
+    The weight, float64 `[]`, is the sum of the first mask. Without masks, returns {}.
     """
     inner = flat_layers(layer) if masks and isinstance(layer, keras.Layer) else []
     norms = list(filter(is_norm, inner))

@@ -29,7 +29,7 @@ class CallGraph(NamedTuple):
         mixes: whether an output is made of more than one example, or a state or a loss
             is no linear function of sums over examples.
         writes: whether the call assigns a variable that is no random seed.
-        has_custom_gradient: whether a function of `tf.custom_gradient` is in it.
+        has_custom_gradient: whether the graph has a function of `tf.custom_gradient`.
     """
 
     mixes: bool
@@ -122,7 +122,7 @@ def _graph(
 def _constant_sizes(
     call: KerasCall, rows: Rows, function: Any, inputs: Mapping[int, tf.Tensor]
 ) -> set[Any]:
-    """Returns references of shapes in the graph that are the same for any examples."""
+    """Returns references of `sizes_in` that are the same for any number of examples."""
     sizes, values = sizes_in(function.graph), values_of(call, rows)
     measure = function.prune([inputs[x.number] for x in call.taken], sizes)
     first, second = (

@@ -34,7 +34,7 @@ _OTHERS = (np.nan, 1e6, -1e6)  # Numbers of another first example.
 def call_mixes(
     call: KerasCall, draws: RandomDraws, training: bool, with_gradients: bool
 ) -> bool | None:
-    """Returns whether a call mixes random examples, or None if it takes none."""
+    """Returns whether a call mixes random examples, or None if it accepts none."""
 
     def at(change: Callable[[np.ndarray], np.ndarray], scale: float) -> bool | None:
         for rows in ROWS:
@@ -48,13 +48,13 @@ def call_mixes(
                     or trial.changes_others()
                     or (with_gradients and trial.gradients_differ())
                 )
-            except Exception:  # It takes all examples, but not some of them.
+            except Exception:  # The call accepts all examples, but not a part.
                 return True
         return None
 
-    # A threshold may be far, and a weight may be 0 at the start.
+    # Small values may not reach a threshold, and initial weights may be 0.
     results = [at(lambda x: x, 1.0), at(lambda x: x * _LARGE, _LARGE)]
-    if results == [None, None]:  # Perhaps the call takes only probabilities.
+    if results == [None, None]:  # Perhaps the call accepts only probabilities.
         return at(lambda x: 1 / (1 + np.exp(-x)), 1.0)
     return True in results
 
@@ -144,7 +144,7 @@ class _Trial:
         return {i: _array(x) for i, x in enumerate(gradients) if x is not None}
 
     def _random_sum(self, outputs: list[tf.Tensor], part: slice) -> tf.Tensor:
-        """Returns a sum of outputs in which an example has the same factors always."""
+        """Returns outputs' weighted sum. An example's weights are equal in any part."""
         random = np.random.default_rng(1)
         total = tf.zeros([], tf.float64)
         for whole, output in zip(self._outputs, outputs, strict=True):

@@ -1,8 +1,8 @@
 """Layers and losses whose results for one example depend on other examples.
 
-They see fewer examples in a micro-batch, so their results depend on the number of
+In a micro-batch they see fewer examples, so results depend on the number of
 micro-batches. Layers and Keras's own losses are run on a few random examples, at once
-and in two parts. A layer's graph is read, too. A user's loss may always mix examples.
+and in two parts. A layer's graph is read, too. A user's own loss counts as mixing.
 """
 
 import inspect
@@ -106,7 +106,7 @@ def _may_mix(call: KerasCall) -> bool:
 
 
 def _mixes(call: KerasCall, training: bool) -> bool:
-    """Returns whether a call mixes examples, or takes no random ones."""
+    """Returns whether a call mixes examples, or accepts no random ones."""
     draws = draws_of(call, training)
     if all(x.row_axis is None for x in call.taken):
         return False
@@ -167,10 +167,9 @@ def warn_of(model: str, kind: str, name: str) -> None:
 
 
 def loss_mixes(loss: keras.Loss, specs: Sequence[keras.KerasTensor]) -> bool:
-    """Returns whether a loss may mix examples.
+    """Returns whether a loss may mix examples, as a user's own loss always may.
 
-    A loss of the user may. Keras's own are compared on random values like `specs`, at
-    once and in two parts.
+    Keras's losses are compared on random values like `specs`, at once and in two parts.
     """
     if not all(map(is_of_keras, (type(loss), getattr(loss, "fn", type(loss))))):
         return True

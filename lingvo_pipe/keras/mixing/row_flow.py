@@ -2,11 +2,11 @@
 
 The graph is traced for an unknown number of examples. Each tensor is one of
 
-    FREE    of no example's values, such as weights and constants
-    COUNT   of the number of examples alone
-    ROWS    of examples, with their dimension
-    JOINT   a sum or a mean over examples, or what is linear in them
-    MIXED   all else that is made of several examples
+    FREE    not computed from examples, such as weights and constants
+    COUNT   computed from the number of examples alone
+    ROWS    a value for each example, with the dimension of examples
+    JOINT   a sum or a mean over examples, or linear in such sums
+    MIXED   computed from several examples in any other way
 
 Sums and means of micro-batches can be put together, so joint tensors may become losses
 and states of a layer. Nothing that is mixed may.
@@ -124,7 +124,7 @@ def _flows_of_functions(op: tf.Operation, taken: Sequence[Flow]) -> list[Flow]:
     if op.type in _CHOICES:
         names = ["branches"] if "Case" in op.type else ["then_branch", "else_branch"]
         of_branches = [_flows_of_results(x, taken[1:]) for x in _functions(op, *names)]
-        # Each example may have its choice only where there is one example.
+        # A choice that depends on examples is one for all of them.
         chosen = Flow.FREE if taken[0] == Flow.FREE else Flow.MIXED
         return [max(chosen, *x) for x in zip(*of_branches, strict=True)]
     if op.type not in _LOOPS:
@@ -159,7 +159,7 @@ def _flow(op: tf.Operation, taken: Sequence[Flow], output: tf.Tensor) -> Flow:
     if op.type in _DRAWS:
         if not _has_rows(output):
             return Flow.FREE
-        # Without a first row, which is added, each micro-batch draws the same numbers.
+        # Unless the first row is added to it, all micro-batches draw the same numbers.
         of_rows = op.inputs[_COUNTER].op.type != "StatelessRandomGetKeyCounter"
         return Flow.ROWS if of_rows else Flow.MIXED
     if op.type in _SHAPES:
@@ -185,7 +185,7 @@ def _flow(op: tf.Operation, taken: Sequence[Flow], output: tf.Tensor) -> Flow:
 
 
 def _flow_of_rows(op: tf.Operation, taken: Sequence[Flow], output: tf.Tensor) -> Flow:
-    """Returns the output's flow, if ROWS is the highest flow of inputs but shapes."""
+    """Returns the output's flow, if ROWS is the highest flow of the value inputs."""
     if not _has_rows(output):
         is_sum = op.type in _SUMS and output.dtype.is_floating
         return Flow.JOINT if is_sum or op.type in _LOOPS else Flow.MIXED
@@ -235,9 +235,9 @@ def _row_axis(x: tf.Tensor) -> int | None:
 
 
 def _compares_with_zero(op: tf.Operation) -> bool:
-    """Returns whether an operation compares a number or positions of examples with 0.
+    """Returns whether an operation compares the number of examples or positions with 0.
 
-    The result is the same for any examples.
+    The result does not depend on the number of examples.
     """
     if op.type not in _COMPARISONS:
         return False

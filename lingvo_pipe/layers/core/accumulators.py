@@ -37,7 +37,7 @@ class Accumulator:
         return self.DefaultValue() + sums[f"{self._layer._path}/{self._name}"]
 
     def SetValue(self, value: tf.Tensor) -> None:
-        """Adds `value - DefaultValue()` to the step's sum, once in a call of FProp."""
+        """Adds `value - DefaultValue()` to the step's sum. Call it once per FProp."""
         self._layer.Accumulate(self._name, value - self.DefaultValue())
 
     def Reset(self) -> None:

@@ -252,7 +252,7 @@ class BaseLayer(AuxiliaryOutputs, Sliceable, metaclass=LayerType):
     def VariablePaths(self) -> dict[str, tf.Variable]:
         """Returns the variables of all `Descendants` by path, in order of creation.
 
-        A tied variable has one path: its owner's or, if that is elsewhere, its first.
+        A tied variable has one path: its owner's or, if not listed, its first.
         """
         return variables_by_path(
             (f"{layer.path}/{name}", variable, layer._tied[name])

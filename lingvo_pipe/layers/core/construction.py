@@ -46,9 +46,9 @@ _announced = threading.local()
 class LayerType(type):
     """Metaclass of layers: wraps construction, FProp, FPropMeta and step updates."""
 
-    # What to do instead of stateful operations. If "", what a Lingvo-style layer does.
+    # The hint of errors about stateful operations. If "", a hint for FProp in general.
     STATE_HINT: str = ""
-    # What errors say about params that only Lingvo's layers have.
+    # Hints of errors about params that only Lingvo's layers have.
     PARAM_HINTS: Mapping[str, str] = {
         "activation_split_dims_mapping": _NOT_SHARDED,
         "add_name_to_theta": "Leave it out: variables have names, and theta has none.",

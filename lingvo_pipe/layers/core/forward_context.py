@@ -61,6 +61,7 @@ class ForwardContext:
         accumulated: values by the accumulators' paths.
         losses: sums of auxiliary losses by name.
         local_losses: sums of the losses of `LocalLossLayer`s.
+        local_metrics: metrics of `LocalLossLayer`s, as pairs (sum, weight) by name.
         metric_pairs: reported pairs (mean, weight) by name.
         draws: how often each path and seed has drawn random numbers.
     """
@@ -250,9 +251,9 @@ class ForwardContext:
     def count_draw(self, path: str, seed: int) -> int:
         """Counts a draw. Returns how many draws of this path and seed came before.
 
-        A graph has the draws of a loop's body once, and of all branches, while eager
-        code draws in each iteration and in one branch. So draws are refused where these
-        numbers may differ.
+        A graph draws once in a loop's body, and in all branches. Eager code draws in
+        each iteration, and in one branch. So draws are refused where these counts may
+        differ.
         """
         around = control_flow(self._graph)
         in_loop = not all(isinstance(x, CondBranchFuncGraph) for x in around)
@@ -317,7 +318,7 @@ def current_context() -> ForwardContext:
 
 
 def graph_of_call() -> Any:
-    """Returns the graph that is built, or None if there is none."""
+    """Returns the graph under construction, or None in eager code."""
     return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
 
 

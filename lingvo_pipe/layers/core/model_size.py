@@ -230,7 +230,7 @@ def _measured(
 def forward_flops(
     layer_class: type, operations: Sequence[tf.Operation], own_flops: OwnFlops
 ) -> int:
-    """Returns the flops of a forward pass. Warns once per class of `unknown_loops`."""
+    """Returns the flops of a forward pass. Warns of `unknown_loops` once per class."""
     if any(unknown_loops(operations, own_flops.flops)):
         _warn_of_loop(layer_class)
     return graph_flops(operations, own_flops.flops)
@@ -273,7 +273,7 @@ class _Declarations(FuncGraph):
 
 
 def declares_variables() -> bool:
-    """Returns True while a layer is made that is only measured."""
+    """Returns True while a layer is created only to be measured."""
     return isinstance(tf.compat.v1.get_default_graph(), _Declarations)
 
 

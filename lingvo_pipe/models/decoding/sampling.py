@@ -22,7 +22,7 @@ from lingvo_pipe.training.task.protocols import Sampling, TextRows
 
 
 def uniform_draws(sampling: Sampling, numbers: tf.Tensor) -> tf.Tensor:
-    """Returns draws from [0, 1), float32 `[B, N]`, for rows with `numbers` [B]."""
+    """Returns draws from [0, 1), float32 `[B, N]`, for rows with `numbers` `[B]`."""
     seed, numbers = (tf.cast(x, tf.int64) for x in (sampling.seed, numbers))
     draws = tf.map_fn(
         lambda number: tf.random.stateless_uniform(
@@ -49,8 +49,8 @@ def sample(
     automatic control dependencies (see `beam_search`), states stay on the devices of
     the first states and of the step's results.
 
-    `step` maps tokens [B], states and the tokens' places [B] to the logits `[B, V]` of
-    the next tokens, and to new states. `states` have room for T tokens.
+    `step` maps tokens `[B]`, states and the tokens' places `[B]` to the logits `[B, V]`
+    of the next tokens, and to new states. `states` have room for T tokens.
     """
     positions = tf.range(dim_size(rows.ids, 1))
     draws = uniform_draws(sampling, rows.numbers)
@@ -90,7 +90,7 @@ def sample(
 
 
 def draw_tokens(logits: tf.Tensor, draws: tf.Tensor, sampling: Sampling) -> tf.Tensor:
-    """Maps logits `[B, V]` and draws [B] from [0, 1) to tokens, int32 [B].
+    """Maps logits `[B, V]` and draws `[B]` from [0, 1) to tokens, int32 `[B]`.
 
     A draw is a place among the tokens' cumulative probabilities, likeliest first.
     """

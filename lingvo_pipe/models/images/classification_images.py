@@ -1,4 +1,4 @@
-"""Pictures of an evaluation: images `[H, W, C]`, and the confusion of N classes."""
+"""Images of an evaluation: examples `[H, W, C]`, and the confusion of N classes."""
 
 import io
 import math

@@ -219,7 +219,7 @@ class KerasTask(BaseTask):
             values = tf.cast(raw, outputs.dtype)
             if not values.shape.rank and self.pipeline.params.num_micro_batches != 1:
                 raise self._one_value_error(name)
-            # Depend on targets alone: the engine may need their sum before the outputs.
+            # Shaped by targets: the engine may need the weights' sum before outputs.
             weights = targets.weights
             weights = tf.ones(tf.shape(y)[:1]) if weights is None else weights
             weights = _repeated(weights, values)

@@ -140,7 +140,7 @@ def extend_step(
 ) -> tuple[tf.Tensor, list[NestedMap]]:
     """Runs one token of each row through the decoder: returns logits and new states.
 
-    `ids` are `[B]`, `time_step` [B] or [], and the logits of the next tokens `[B, V]`.
+    `ids` are `[B]`, `time_step` `[B]` or `[]`, and the next tokens' logits `[B, V]`.
     """
     outputs, extended = _run(cells, ids[:, tf.newaxis], states, time_step)
     with tf.device(cells[-1].device):
@@ -153,7 +153,7 @@ def read_tokens(
     states: Sequence[NestedMap],
     time_step: tf.Tensor,
 ) -> list[NestedMap]:
-    """Returns the states after tokens `[B, T]`, the first of them at `time_step` []."""
+    """Returns the states after tokens `[B, T]`, the first one at `time_step`, `[]`."""
     with_states = [i for i, cell in enumerate(cells) if cell.has_states]
     end = max(with_states, default=-1) + 1  # Cells after it would make logits.
     _, extended = _run(cells[:end], ids, states[:end], time_step)

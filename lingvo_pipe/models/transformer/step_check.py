@@ -1,7 +1,7 @@
 """A check that a layer computes the same token by token as for all tokens at once.
 
-Training runs FProp, and decoding runs `ExtendStep` or FProp for one token. The layers
-of this library agree in that. A class of one's own, such as a subclass with another
+Training runs FProp, and decoding runs `ExtendStep` or FProp for one token. For this
+library's layers, the results agree. A user's class, such as a subclass with another
 FProp or a feed-forward part that mixes tokens, is tried on a few tokens.
 """
 
@@ -37,7 +37,7 @@ _KNOWN: set[type] = {
     LogitsLayer,
 }
 _NUM_TOKENS = 3
-# Of the largest output. Its rounding is far below, and layers that mix tokens above.
+# Fractions of the largest output: rounding is far below, and mixing of tokens above.
 _TOLERANCE, _TOLERANCE_OF_16_BITS = 1e-3, 0.02
 
 

@@ -139,7 +139,7 @@ class TransformerLayer(CompositeLayer):
         `state` has only this stream, with hidden states `[B, T, D]`. `states` come from
         `InitStates` or from the previous step. The memory in `states` may have fewer
         than B rows. Then each row of the memory serves equally many consecutive rows of
-        the stream. The first token's time step, from 0, is int32 [] or, if T is 1, [B].
+        the stream. The first token's step, from 0, is int32 `[]` or, if T is 1, `[B]`.
         Returns FProp's state, and the states for the next step.
         """
         p = self.params

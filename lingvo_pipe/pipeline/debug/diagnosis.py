@@ -249,7 +249,7 @@ def naming_reads(batches: Iterable[Any]) -> Iterator[Any]:
 
 
 def _lines(graph: Any, node: str) -> str:
-    """Returns the user's lines that made a node or, if unknown, what contains it."""
+    """Returns the user's lines that made a node, or the operation that contains it."""
     operations = {operation.name: operation for operation in graph.get_operations()}
     names = list(itertools.accumulate(node.split("/"), "{}/{}".format))
     innermost = (operations[name] for name in reversed(names) if name in operations)

@@ -52,8 +52,7 @@ class SchedulersCluster:
     task_type: str | None  # This process's job; None if the scheduler does not give it.
     task_index: int | None
     hint: str
-    # True if the scheduler does not end the workers when the trainer ends, so they must
-    # end by themselves.
+    # True if the job ends only after all its tasks, so workers end with their trainer.
     ends_together: bool = False
 
 

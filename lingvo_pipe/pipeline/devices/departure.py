@@ -62,7 +62,7 @@ class Departure:
         return use != _ENDED and self._clock() - self._changed < _SILENT_SECONDS
 
     def is_released(self) -> bool:
-        """Does as `is_used`. Returns whether a trainer used it, and no longer does."""
+        """Calls `is_used`. Returns whether a trainer used it, and has stopped."""
         return not self.is_used() and self._last is not None
 
     def wait(self) -> None:

@@ -6,8 +6,8 @@
 
 The same model has the same bytes on devices of one kind. oneDNN and XLA choose kernels
 by the processor and its instruction sets. Eigen and oneDNN cut matrix products into
-blocks that fit into the processor's caches. A device's threads divide sums among them.
-The number of cores and the size of the memory do not matter.
+blocks that fit into the processor's caches. Each thread of a device adds a part of a
+sum. The number of cores and the size of the memory do not matter.
 """
 
 import os
@@ -80,7 +80,7 @@ def num_threads() -> int:
 def kind_differences(
     before: Sequence[DeviceKind], now: Sequence[DeviceKind]
 ) -> list[str]:
-    """Returns phrases on how device kinds differ. Skips what is unknown in a part."""
+    """Returns phrases on how device kinds differ. Skips what only one of them has."""
     if len(before) != 1 or len(now) != 1:
         is_same = all(x in now for x in before) and all(x in before for x in now)
         text = f"{len(before)} kinds of devices before, {len(now)} other ones now"

@@ -1,7 +1,7 @@
 r"""A custom gradient for a pipeline run that leaves every tensor on its device.
 
     weights on device 0 --attach--> tie --.
-    weights on device 1 --attach--> tie ---+--> release --> outputs on the last device
+    weights on device 1 --attach--> tie ---+--> release --> outputs of the last stage
     inputs              --attach--> tie --'        ^
                                               raw outputs
 

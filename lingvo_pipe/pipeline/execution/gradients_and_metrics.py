@@ -80,7 +80,7 @@ def layer_gradients(layer: PlacedLayer, theta: Any, packed: Pack, divisor: Any) 
 def sums_of(traced: TracedLayers, by_layer: Iterable[Any]) -> NestedMap:
     """Merges the sums of all layers by name. Losses or metrics of one name are added.
 
-    Each has the dtype in which its layer adds, not the wider one of the sum.
+    Each sum is cast back from the accumulator's dtype to the dtype of its terms.
 
     Returns:
         NestedMap:
@@ -139,12 +139,11 @@ def _gradients(
     thetas: Any,
     divisor: Any,
 ) -> list[Any]:
-    """Returns the gradients of each layer's weights. The loss has no weights."""
     places = [
         (k, i) for k, stage in enumerate(stages) for i in range(len(stage.layers))
     ]
     gradients = []
-    for (k, i), theta, owner in zip(
+    for (k, i), theta, owner in zip(  # The loss has no weights.
         places, thetas, map(loop_device, spec.layout.owners), strict=False
     ):
         layer = stages[k].layers[i]

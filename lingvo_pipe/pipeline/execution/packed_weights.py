@@ -23,7 +23,7 @@ from lingvo_pipe.pipeline.loops.stash import Pack, PackOfPacks
 
 
 class PackedWeights:
-    """Packs and unpacks a pipeline's weights. `spec` has the specs of the packs."""
+    """A packing of a pipeline's weights. `spec` has the specs of the packs."""
 
     def __init__(self, spec: PipelineSpec, stages: Sequence[Stage]):
         self._replicas = [

@@ -1,9 +1,9 @@
 """PipelineFunction: the TensorFlow function of one kind of pipeline run.
 
-Building the function takes long: it traces the stages and emits the loops. The function
-is pure: weights, step, inputs and targets are arguments, gradients and sums are
-results, and nothing is captured. Schedules share one function if they have the same
-branches on the same devices. The order and number of the operations do not matter.
+Building the function takes long: it traces the stages and emits the loops. Weights,
+step, inputs and targets are arguments, gradients and sums are results. Without updates,
+the function is pure and captures nothing. Schedules share one function if they have the
+same branches on the same devices. The order and number of operations do not matter.
 """
 
 from collections.abc import Sequence

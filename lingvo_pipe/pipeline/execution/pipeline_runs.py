@@ -49,7 +49,7 @@ class PipelineRuns:
 
     def __init__(self, spec: PipelineSpec):
         """Initializes the runs. A run replaces fields of `spec`, such as `tables`."""
-        # With it, the bytes of results would depend on the number of stages.
+        # With the optimizer, results' bytes would depend on the number of stages.
         disable_graph_optimizer()
         self.spec = spec
         self._functions: BuildCache[PipelineFunction] = BuildCache(
@@ -196,8 +196,8 @@ def _watched(weights: list[Any]) -> list[Any]:
 def _check_draws_first(context: forward_context.ForwardContext, path: str) -> None:
     """Raises ValueError if an earlier run in `context` drew random numbers.
 
-    A run draws as a first forward pass does, and layers by themselves would draw other
-    numbers in a second one.
+    A run draws the numbers of a context's first forward pass. In a second one, layers
+    without a pipeline would draw other numbers.
     """
     if context.count_draw(path, 0):
         raise UserValueError(

@@ -40,10 +40,10 @@ class Layout:
     replicas: Sequence[Sequence[str]]  # Full names of devices, by replica and stage.
     num_batch_shards: int
     schedule: Schedule
-    # The schedule where gradients cross blocks: without a loss, and in evaluation.
+    # The schedule if gradients cross blocks: without a loss, and in evaluation.
     across_blocks: Schedule
-    recomputed: Sequence[bool]  # Whether each cell is, if the schedule recomputes.
-    offloaded: Sequence[bool]  # Whether each cell is, if the schedule offloads.
+    recomputed: Sequence[bool]  # See `CellRoles`.
+    offloaded: Sequence[bool]  # See `CellRoles`.
 
     @property
     def devices(self) -> Sequence[str]:

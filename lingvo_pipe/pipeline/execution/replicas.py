@@ -5,15 +5,13 @@
     gradients         on a    + on d        for stage 0; summed on a or d, the owner
 
 A batch shard is a run of consecutive micro-batches that one replica processes. Replicas
-run side by side. Each weight lives on one device, its owner, with its optimizer slots.
-The replicas own the cells of a stage in turn. A step starts by copying the weights to
-the other replicas. It ends when the owners have received the gradient accumulators and
-summed them, in the order of the batch shards.
+run side by side. Each weight lives on one device, its owner. The replicas own the cells
+of a stage in turn. A step starts by copying the weights to the other replicas. It ends
+when the owners have received the gradient accumulators and summed them, in the order of
+the batch shards.
 
 So the results depend on the number of batch shards, and not on the number of replicas:
 a replica with several shards runs them one after another.
-
-Shapes: M micro-batches.
 """
 
 import functools

@@ -1,4 +1,4 @@
-"""Keras optimizers that update each variable on the variable's device."""
+"""Keras optimizers that update each variable on the device of its slots."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lingvo_pipe.pipeline.execution.shared_updates import SharedUpdates, by_devi
 class _OnDevices(keras.optimizers.Optimizer):
     """An optimizer that updates each variable on the device of the variable's slots.
 
-    It is the variable's own device, or with `has_host_slots` that device's host.
+    Slots are on the variable's device or, with `has_host_slots`, on that device's host.
     """
 
     has_host_slots = False

@@ -22,7 +22,7 @@ from lingvo_pipe.pipeline.loops.while_loop import timestamp, while_loop
 from lingvo_pipe.pipeline.schedules.schedule import Kind
 from lingvo_pipe.pipeline.schedules.table import Branch, FedTable, Table
 
-# Three times for each operation.
+# Three timestamps for each operation.
 _TIMES = Stash([tf.TensorSpec([3], tf.float64)])
 
 

@@ -28,7 +28,7 @@ class HostCopies:
         """Initializes the copies. `name` must be unique in a step."""
         self._device, self._host = device, device_name(device).host.full
         there, here = (device, self._host), (self._host, device)
-        within = (self._host, self._host)  # So TensorFlow passes it on without a copy.
+        within = (self._host, self._host)  # So TensorFlow makes no copy of it.
 
         def channel(suffix: str, ends: tuple[str, str], spec: tf.TensorSpec) -> Channel:
             return Channel(f"{name}/{suffix}", *ends, spec, is_urgent=False)

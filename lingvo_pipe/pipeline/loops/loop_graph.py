@@ -11,9 +11,9 @@ neither on the number of micro-batches nor on the order of the operations.
 Where a stage offloads, two more loops of its device copy residuals to the host and back
 (`host_copies.py`).
 
-The graph has no automatic control dependencies, which would run one loop after another.
-Then the loops would hang, because each loop waits for its neighbor. So operations that
-must run in an iteration are tied to the iteration's results by hand.
+The graph has no automatic control dependencies. They would run one loop after another,
+and the loops would hang, because each waits for its neighbor. So operations that must
+run in an iteration are tied to the iteration's results by hand.
 """
 
 from collections import Counter
@@ -56,7 +56,7 @@ class LoopGraph:
         micro-batch. The last stage returns the values `outputs`. The gradients of the
         values `seeded` are arguments of a run. Gradients of the mini-batch's inputs
         `input_gradients` are results. No other pipeline of a step has `channel_prefix`.
-        `updates` has one for each stage if the schedule has updates, otherwise none.
+        `updates` has an item for each stage, or none if the schedule has no updates.
         """
         flow = Dataflow(
             [[layer.values for layer in stage.layers] for stage in stages],
@@ -141,7 +141,7 @@ class LoopGraph:
                 of_stages, loop_times = loop.emit(arguments, table, before)
                 states.update(of_stages)
                 with tf.control_dependencies([loop_times]):
-                    # So that no message remains.
+                    # Receives the last credits, so that no message remains.
                     must_finish = [c.receive() for c in self._credits_of(loop.stages)]
                 with tf.control_dependencies(before):
                     must_finish += self._relays(

@@ -63,7 +63,7 @@ class StageConstants(NamedTuple):
     """The tensors of a stage that no operation changes."""
 
     weights: Pack | None  # Packed weights; None with updates, where they are state.
-    path_hashes: Pack  # See `Stage.pack_path_hashes`.
+    path_hashes: Pack  # Packed hashes of the layers' paths.
     step: Any  # This and the next three fields: see `RunArguments`, `LoopArguments`.
     first_examples: tf.Tensor
     num_examples: Any

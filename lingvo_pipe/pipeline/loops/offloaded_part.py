@@ -72,9 +72,9 @@ class OffloadedPart:
 def take_offloaded(
     stage: Stage, stashed: StashSlot, inputs: Values, *, will_recompute: bool = False
 ) -> tuple[Pack, Pack]:
-    """Takes what is offloaded from a slot. Returns it packed, and the new stash.
+    """Takes the offloaded layers' residuals from a slot. Returns (pack, new stash).
 
-    `inputs` are values of the mini-batch. The slot is as `Stage.forward` left it.
+    `inputs` are values of the mini-batch. `Stage.forward` has filled the slot.
     """
     kind = StashKind.FOR_RECOMPUTE if will_recompute else StashKind.RESIDUALS
     packing, taken, stashes = stage.stashes[kind], [], []
@@ -94,7 +94,7 @@ def take_offloaded(
 def put_loaded(
     stage: Stage, loaded: Pack, inputs: Values, into: StashSlot
 ) -> tuple[Pack]:
-    """Returns the stash of residuals with what `take_offloaded` took, in a slot."""
+    """Returns the stash with the residuals that `take_offloaded` took, in a slot."""
     packing, part = stage.stashes[StashKind.RESIDUALS], OffloadedPart(stage, inputs)
     by_layer = iter(part.by_layer(part.packing.unpack(loaded), inputs))
     stashes = [

@@ -63,7 +63,7 @@ def shared_by_kind(operation: _Method) -> _Method:
 def call_unoptimized(function: Any, args: Sequence[Any]) -> list[tf.Tensor]:
     """Adds a call of a concrete function that the graph optimizer leaves as it is.
 
-    `args` are all its inputs, with those that it captured.
+    `args` are all inputs of the function, including the captured ones.
     """
     config = tf.compat.v1.ConfigProto()
     config.graph_options.rewrite_options.disable_meta_optimizer = True

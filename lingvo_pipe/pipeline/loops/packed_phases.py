@@ -181,7 +181,7 @@ def _add(total: tf.Tensor, term: tf.Tensor) -> tf.Tensor:
 
 
 def finish_accumulation(total: tf.Tensor, weight: Any, dtype: tf.DType) -> tf.Tensor:
-    """Returns an accumulated gradient in `dtype`, over `weight` unless it is None."""
+    """Divides an accumulated gradient by `weight`, unless None. Casts it to `dtype`."""
     if weight is not None:
         total = tf.cast(total, wide(total.dtype))
         total = tf.math.divide_no_nan(total, tf.cast(weight, total.dtype))

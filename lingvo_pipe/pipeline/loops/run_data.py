@@ -21,7 +21,7 @@ _STACKED = ["output_gradients", "first_examples", "num_examples", "inputs", "tar
 
 
 class RunArguments(NamedTuple):
-    """The arguments of one run of a pipeline, on a whole mini-batch."""
+    """The arguments of one run of a pipeline."""
 
     thetas: Sequence[Any]  # Weights of each layer, tensors or variables.
     step: Any  # [] integer or None; `[M]` with updates.
@@ -49,7 +49,7 @@ class RunArguments(NamedTuple):
 
 
 class LoopArguments(NamedTuple):
-    """The arguments of the loops of one replica."""
+    """The arguments of the loops, for one batch shard or for the mini-batch."""
 
     tables: Sequence[FedTable]  # The column of the schedule, by device.
     weights: Any  # Packed weights, by stage and layer.

@@ -36,7 +36,7 @@ class StageInputs(NamedTuple):
     """The inputs common to all operations of a stage."""
 
     weights: Pack  # See `Stage.pack_weights`.
-    path_hashes: Pack  # See `Stage.pack_path_hashes`.
+    path_hashes: Pack  # Packed hashes of the layers' paths.
     context: CallContext  # The context of the layers' calls, without a path hash.
 
 
@@ -55,7 +55,7 @@ class Stage:
         stashes: the packings of stashes, by kind. FOR_RECOMPUTE has the residuals of
             layers that are not recomputed.
         numbers: the numbers of the stage's values, by position in order of use.
-        positions: the positions by number. Identical stages have the same positions.
+        positions: the positions by number. Layers of identical stages have equal ones.
         first: the first of the stages that are identical to this one.
         functions: the functions traced so far. Only `first` has any.
     """

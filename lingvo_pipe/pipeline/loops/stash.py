@@ -20,7 +20,7 @@ Pack = list[tf.Tensor]
 
 
 class Packing:
-    """Packs a list of tensors of fixed specs. `spec` is the spec of the pack."""
+    """A packing of tensors of fixed specs. `spec` is the spec of the pack."""
 
     def __init__(self, specs: Sequence[tf.TensorSpec]):
         self._specs = list(specs)
@@ -53,7 +53,7 @@ class StashSlot(NamedTuple):
 
 
 class PackOfPacks:
-    """Packs lists of packs into one pack. `packs` has the spec of each pack."""
+    """A packing of packs into one pack. `packs` has the spec of each pack."""
 
     def __init__(self, packs: Sequence[list[tf.TensorSpec]]):
         self._packs = packs

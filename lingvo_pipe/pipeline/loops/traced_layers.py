@@ -220,7 +220,7 @@ def gradient_or_zeros(gradients: Values, value: int, spec: tf.TensorSpec) -> tf.
 
 
 def viewed_values(layers: Iterable[PlacedLayer]) -> dict[int, int]:
-    """Returns the values that outputs are views of. Resolves views of views."""
+    """Returns, for each value that is a view, the value whose buffer it has."""
     viewed: dict[int, int] = {}
     for layer in layers:
         views = zip(layer.values.made, layer.functions.phases.view_of, strict=True)

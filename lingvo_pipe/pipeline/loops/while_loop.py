@@ -46,9 +46,9 @@ def while_loop(
 
 
 def repeat(number: tf.Tensor, step: Callable[[], list[tf.Operation]]) -> tf.Tensor:
-    """Runs the operations that `step` adds several times, one time after another.
+    """Runs the operations that `step` adds, `number` ([] int32) times in sequence.
 
-    The result exists after the last of `number`, [] int32, times.
+    The result exists after the last time.
     """
 
     def body(carried: list[tf.Tensor]) -> list[tf.Tensor]:

@@ -27,9 +27,9 @@ def offloaded_bytes(
 def host_bytes(
     memory: StageMemory, schedule: Schedule, boundaries: Sequence[int]
 ) -> list[int]:
-    """Returns the most bytes that each device has on its host, or on their way.
+    """Returns the peak bytes that each device has on its host or in transit.
 
-    Counts a micro-batch that is offloaded from its forward to its backward pass.
+    An offloaded micro-batch counts from its forward pass to its backward pass.
     """
     offloaded = offloaded_bytes(memory, schedule, boundaries)
     return [

@@ -66,10 +66,9 @@ def bytes_of_calls(
 ) -> list[CallBytes]:
     """Returns the bytes of a model's layers, and of the loss if there is one.
 
-    The loss is the last of `layers`. `recomputed` is True for each layer that is
-    recomputed if the schedule recomputes, `offloaded` for each that is offloaded if it
-    offloads (none if empty). A device holds the accumulators of `num_accumulators`
-    batch shards.
+    The loss is the last of `layers`. `recomputed` and `offloaded` are True for layers
+    with this role if the schedule recomputes or offloads. If `offloaded` is empty, no
+    layer has it. A device holds the accumulators of `num_accumulators` batch shards.
     """
     source = viewed_values(layers)
     workspace = functools.cache(lambda packed: workspace_of(packed.phases))

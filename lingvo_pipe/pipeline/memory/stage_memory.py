@@ -191,7 +191,8 @@ class StageMemory:
             owner, *users = dict.fromkeys(
                 bisect.bisect_right(boundaries, x) for x in calls
             )
-            copies = (devices[stage] for stage in users)  # Elsewhere: one per stage.
+            # On another device, each stage has a copy.
+            copies = (devices[stage] for stage in users)
             fixed[devices[owner]] -= num_bytes * [*copies].count(devices[owner])
 
         def operations(device: int) -> Iterator[OperationBytes]:

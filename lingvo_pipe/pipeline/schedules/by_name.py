@@ -74,8 +74,8 @@ def make_schedule(
     the schedule follows 'always' unless it has RECOMPUTE operations already.
 
     `offload` is 'always', a list of cells, or None. Unless it is None, the schedule
-    offloads (see `offloaded`). A list admits OFFLOAD operations of the schedule's own.
-    If it is 'always' and `recompute` is None, stages that offload do not recompute.
+    offloads (see `offloaded`). If a list, OFFLOAD operations of a file stay unchanged.
+    If 'always', and `recompute` is None, stages that offload do not recompute.
 
     Raises:
         ValueError: if an argument or the file is not valid.

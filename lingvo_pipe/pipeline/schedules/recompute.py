@@ -27,7 +27,7 @@ def recomputed(
     micro-batch, as torchgpipe does. 'never' adds none. No policy adds one to a backward
     pass directly after its own forward pass, such as each backward pass of 1F1B's last
     stage: the residuals must exist at that moment anyway, so stashing them costs no
-    memory. Only `stages` recompute, unless they are None. In a schedule with
+    memory. If `stages` is given, only these stages recompute. In a schedule with
     WEIGHT_GRADIENT operations, residuals are stashed from the RECOMPUTE until the
     WEIGHT_GRADIENT has run.
 

@@ -19,8 +19,8 @@ import functools
 from collections.abc import Iterator
 from typing import NamedTuple
 
-# The most steps that a stage may be ahead of the next one. The activations of as many
-# mini-batches may wait there. With 1, each slightly slower step there would block it.
+# The most steps that a stage may be ahead of the next stage, which may have as many
+# mini-batches waiting. With 1, each slightly slower step there would block the stage.
 MAX_STEPS_AHEAD = 2
 
 
@@ -47,7 +47,7 @@ class Kind(enum.Enum):
     OFFLOAD = "O"
     LOAD = "L"
 
-    # Members are unique. Enum itself hashes the name: a third of a plan's time.
+    # Members are unique. Enum's own hash of the name takes a third of a plan's time.
     __hash__ = object.__hash__
 
     @property

@@ -8,15 +8,15 @@ or, with recomputation,
 
     FORWARD -> FOR_RECOMPUTE -> RECOMPUTE -> RESIDUALS -> BACKWARD
 
-Where it is offloaded, the host's memory holds a part of RESIDUALS or FOR_RECOMPUTE from
-the OFFLOAD to the LOAD, which is counted as a stash of its own:
+If a micro-batch is offloaded, the host's memory holds a part of RESIDUALS or
+FOR_RECOMPUTE from the OFFLOAD to the LOAD. This part counts as a stash of its own:
 
     OFFLOAD -> OFFLOADED -> LOAD
 
-FOR_RECOMPUTE holds the stage's inputs, and the residuals of layers that are not
-recomputed. A stash has numbered slots, and each operation's slots are known before
-anything runs: an operation writes to the lowest free slot, and a slot is free again
-after it is read. So a stash has as many slots as it has micro-batches at its peak.
+FOR_RECOMPUTE holds the values from which the recomputation starts, and the residuals of
+layers that are not recomputed. A stash has numbered slots, and each operation's slots
+are known before anything runs: an operation writes to the lowest free slot, and a slot
+is free again after it is read. So a stash has a slot for each micro-batch at its peak.
 
     device 0 | F0 F1 F2       B0 F3 B1    B2    B3     (1F1B)
     slot       0  1  2        0  0  1     2     0
@@ -131,7 +131,7 @@ class StashMoment(NamedTuple):
 
     `use` has the stashes that the operation reads and writes. `others` has the number
     of other stashed micro-batches by (stage, stash), for all stages of the device. The
-    mapping `others` changes when `stash_moments` goes on.
+    next iteration of `stash_moments` changes this mapping.
     """
 
     op: Op

@@ -123,8 +123,8 @@ def _greedy(
 ) -> Schedule:
     """Returns the schedule that the rules at the top of this file make.
 
-    A device's stages in `placement` are ascending. It may stash `max_stashed`
-    micro-batches, summed over its stages. This is at least its number of stages.
+    A device's stages in `placement` are ascending. A device may stash `max_stashed`
+    micro-batches, summed over its stages, and at least one for each stage.
     """
 
     def rule(ticks: Ticks, device: int) -> Op | None:

@@ -115,7 +115,7 @@ def _busy_by_kind(column: tuple[TimedOp, ...]) -> dict[Kind, float]:
 
 
 def _idle_by_reason(idle: list[float]) -> Idle:
-    """Returns idle seconds by reason. The table at this file's top has the reasons."""
+    """Returns idle seconds by reason. `idle` is column 2 of the file's table."""
     lines = list(itertools.accumulate(reversed(idle), min))[::-1]
     return Idle(*(line - less for less, line in itertools.pairwise([0.0, *lines])))
 

@@ -12,8 +12,8 @@ from lingvo_pipe.pipeline.simulation.timeline import TimedOp, Timeline
 def chrome_trace(timelines: Mapping[str, Timeline]) -> str:
     """Returns timelines, by name, as JSON for chrome://tracing or Perfetto.
 
-    A timeline is shown as a process, and each of its devices as a thread. So are the
-    copies of a device to its host, and those from it.
+    A timeline is a process, and each device is a thread. A device's copies to its host
+    are another thread, and its copies from the host are a third one.
     """
     events = []
     for process, (name, timeline) in enumerate(timelines.items()):

@@ -25,7 +25,7 @@ class StageCosts:
             next stage's device.
         send_backward: from the end of a backward pass until the gradients of its inputs
             have reached the previous stage's device.
-        offload: a copy of what a forward pass offloads to the host.
+        offload, load: a copy of the offloaded residuals to the host, and back.
     """
 
     forward: float

@@ -134,7 +134,7 @@ def _write_numbers(panel: Axes, timeline: Timeline, points_per_second: float) ->
     fitting = [
         timed.seconds * points_per_second
         for _, timed in timeline.ops()
-        if timed.op.kind not in COPIES  # They keep the device no time.
+        if timed.op.kind not in COPIES  # They take none of the device's time.
     ]
     size = float(np.clip(np.percentile(fitting, 10), _MIN_POINTS, _MAX_POINTS))
     min_size = 0.999 * size  # Equal boxes differ in the last bits.

@@ -19,7 +19,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 FeasibleEnd = Sequence[Sequence[int]]
 # `(stage, start, end) -> size` of a stage.
 Size = Callable[[int, int, int], int]
-_BestEnd = tuple[int, int] | None  # (value of this and all later stages, this end).
+_BestEnd = tuple[int, int] | None  # (value of this and later stages, this stage's end).
 
 
 def feasible_ends(

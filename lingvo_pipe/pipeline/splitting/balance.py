@@ -1,12 +1,12 @@
 r"""The best partition of L layers into K stages by their costs.
 
 Devices may differ in speed: a stage costs the sum of its layers' costs, multiplied by
-the slowness of the stage. Among all partitions into contiguous, non-empty stages it is
-the one with
+the slowness of the stage. Partitions into contiguous, non-empty stages are compared by
+these criteria, in order:
 
-1. the smallest cost of the most expensive stage (minimax); among those with
-2. the least traffic over the stage boundaries; among those with
-3. the smallest variance of the stages' costs; among those with
+1. the smallest cost of the most expensive stage (minimax);
+2. the least traffic over the stage boundaries;
+3. the smallest variance of the stages' costs;
 4. the most layers in the first stage, then in the second, and so on.
 
 All sums are exact, so rounding decides nothing: a number is read as the decimal that it

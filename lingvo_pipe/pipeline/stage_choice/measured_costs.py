@@ -1,11 +1,11 @@
 """Measured times of cells: forward and backward, one micro-batch at a time.
 
-Cells run one after another, as in a stage. A cell that ran again and again by itself
-would find more in the caches than in a stage:
+Cells run one after another, as in a stage:
 
     forward     c0 | c1 | c2 | c3
     backward                   c3 | c2 | c1 | c0
 
+A cell that ran repeatedly by itself would find more of its data in the caches.
 The timed functions are the ones that a stage's loop calls, including the stash and the
 gradient accumulators. The clock is the device's. Weights and inputs are synthetic,
 because times rarely depend on them. Equal cells share functions, and are measured only

@@ -123,7 +123,6 @@ class MemoryLimit:
         return self._cells.memory(recomputed, num_accumulators, offloaded)
 
     def _of_devices(self, boundaries: Sequence[int]) -> list[int]:
-        """Returns the bytes that each device needs."""
         pairs = itertools.pairwise([0, *boundaries])
         of_stages = [
             [flags[start:end] for flags in roles]

@@ -71,8 +71,8 @@ def choose_boundaries(
     """Returns the stage boundaries that `splits` defines, the best ones for 'auto'.
 
     `count_stages` must have accepted the params. `device` is the full name of the first
-    device, on which cells are measured. If it is a CPU, so are the others. `roles` are
-    the cells' roles in the training schedule, `schedule`.
+    device, on which cells are measured. All devices are taken to be of its kind.
+    `roles` are the cells' roles in the training schedule, `schedule`.
 
     Raises:
         ValueError: if no stage boundaries are possible.

@@ -92,7 +92,7 @@ class TracedCells:
 
         The loss is not known before a step runs. It is assumed to stash as many bytes
         as its inputs have, as the softmax cross entropy does, and to return their
-        gradients. So are the losses of blocks. See `bytes_of_calls` for the arguments.
+        gradients. So are blocks' losses. See `bytes_of_calls` for the arguments.
         """
         cells = bytes_of_calls(self.layers, recomputed, num_accumulators, offloaded)
         output_bytes = num_bytes(self.specs[v] for v in self.outputs)
@@ -225,7 +225,7 @@ def _input_shapes(p: InstantiableParams) -> list[Any]:
 
 
 def _input_specs(p: InstantiableParams, default: tf.DType) -> tuple:
-    """Returns input specs: with a prologue of a mini-batch, else of a micro-batch."""
+    """Returns specs of a mini-batch if there is a prologue, else of a micro-batch."""
     factor = p.num_micro_batches if p.before_tpl else 1
     specs = tuple(as_specs(_input_shapes(p), default))
     return map_present(lambda x: _with_rows(p, x, lambda n: n * factor), specs)

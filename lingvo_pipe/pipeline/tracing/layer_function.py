@@ -235,7 +235,7 @@ class LayerFunctions:
         """Warns if the loss's weight is differentiable, because its gradient is lost.
 
         The sum of a micro-batch is divided by the weight of all micro-batches, which is
-        known last.
+        known only at the end.
         """
         assert self.loss_fn is not None
         outputs = {x.op for x in loss.args[: len(present(args[0]))]}

@@ -115,7 +115,7 @@ def _counted(x: tf.Tensor, weights: list[tf.Tensor]) -> tf.Tensor:
             if tf.get_static_value(weights[0]) not in (None, 0):
                 return [output_gradient]
             is_counted, zero = weights[0] != 0, tf.zeros([], output_gradient.dtype)
-            if zero.dtype == tf.bfloat16:  # GPUs cannot multiply it so.
+            if zero.dtype == tf.bfloat16:  # GPUs have no multiply_no_nan for it.
                 return [tf.where(is_counted, output_gradient, zero)]
             # Needs no other buffer, unlike `tf.where`.
             factor = tf.cast(is_counted, zero.dtype)

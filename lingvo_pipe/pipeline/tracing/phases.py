@@ -167,8 +167,8 @@ class Phases:
         """Returns the forward pass as a function.
 
         `(weights, context, used args) -> made, sums, residuals`. The residuals are left
-        out unless `stashes`. XLA would round the outputs otherwise without them, so
-        what it compiles always computes them.
+        out unless `stashes`. Without them XLA would round the outputs differently, so a
+        compiled pass always computes them.
         """
         args = [self._trace.args[i] for i in self.used]
         computes_all = stashes or self.compilation.by_xla

@@ -1,4 +1,4 @@
-"""The memory that devices need if they run a model as a candidate says. Pure.
+"""The memory that devices need if they run a model as a candidate says.
 
 A stage's cells are assigned to the R replicas in turn, so a replica owns whole cells:
 
@@ -59,10 +59,10 @@ class OwnerShares:
 class DeviceNeeds:
     """The bytes that devices need: weights, accumulators, slots, stash and workspace.
 
-    If `schedule` is None, it is built on first use. `lacking` are the bytes by which
-    each device has less memory than the largest one, all 0 if it is (). They count as
-    needed, but for `by_device` and `together`, so that all devices have the limit of
-    the largest.
+    If `schedule` is None, it is built on first use. `lacking` has the bytes by which
+    each device's memory is smaller than the largest; () stands for equal devices. They
+    are added to a device's needs, so that all devices have one limit, the largest
+    device's. `by_device` and `together` do not add them.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class DeviceNeeds:
         return offloaded_bytes(self._memory, self.schedule, ends)
 
     def on_hosts(self, boundaries: Sequence[int]) -> list[int]:
-        """Returns the most bytes that each device has on its host, with slots there."""
+        """Returns each device's peak bytes on its host: offloaded stash, and slots."""
         copies = host_bytes(self._memory, self.schedule, self._ends(boundaries))
         slots = self._owned(self._host_slots, boundaries)
         return list(map(operator.add, copies, slots))
@@ -165,9 +165,9 @@ class DeviceNeeds:
         return num_bytes + self._lacking_of_stage[stage]
 
     def share(self, stage: int, start: int, end: int) -> int:
-        """Returns the bytes of `for_stage` if the device ran all its stages at once.
+        """Returns the bytes of a device whose stages, all like `stage`, peak together.
 
-        If this is at most a limit for every stage, no device exceeds the limit.
+        If no stage's share exceeds a limit, no device exceeds it.
         """
         stage_bytes = self._needs(stage, start, self._stop(end))
         stage_bytes += self._slots.largest(start, end)
@@ -180,11 +180,11 @@ class DeviceNeeds:
         return max(self.share(stage, *pair) for stage, pair in stages)
 
     def can_fit(self, limit: int) -> bool:
-        """Returns False only if no stages fit into `limit` bytes of the largest device.
+        """Returns whether stages fit into `limit` bytes, which the largest device has.
 
-        With several stages on a device, they count as if they were alike.
-        Gives each stage as many of the remaining cells as the stage can hold. Ignores
-        the values from which a recomputation starts, so True does not guarantee a fit.
+        Gives each stage as many of the remaining cells as it can hold. True may be
+        wrong, since values from which a recomputation starts are ignored. False may be
+        wrong only with several stages on a device, which are assumed to be alike.
         """
         if self.weights_share() > limit:
             return False

@@ -1,4 +1,4 @@
-"""Estimates of the seconds that cells and the update of weights take. Pure.
+"""Estimates of the seconds that cells and the update of weights take.
 
 A cell's seconds follow from its flops, and an update's seconds from its bytes. In an
 update, the replica that owns a cell gathers its gradients from all other replicas,
@@ -50,8 +50,8 @@ def update_seconds(
         2 * (call.weights + slots) + call.accumulators
         for call, slots in zip(cells, model.slot_bytes, strict=True)
     ]
-    # Gradients go to the host, which updates slots, and weights come back. The devices
-    # of a host share its memory, so each is given no more of its speed than the link's.
+    # With slots on the host, gradients go there, and updated weights come back. Devices
+    # share the host's memory, so even the update counts at the speed of a link.
     on_host = [0] * len(cells)
     if model.host_slot_bytes:
         on_host = [

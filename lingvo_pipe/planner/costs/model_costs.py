@@ -1,4 +1,4 @@
-"""The costs of a model by layer, for micro-batches of one size. Pure.
+"""The costs of a model by layer, for micro-batches of one size.
 
 Shapes: b rows in a micro-batch.
 """
@@ -42,8 +42,8 @@ class ModelCosts:
     def left_out(self) -> Sequence[float]:
         """For each cell, the fraction of its forward pass that a recomputation skips.
 
-        This holds only where the cell is the last of a stage. In other places nothing
-        is skipped. The result is () if nothing is ever skipped, as under XLA.
+        Only a cell that is the last of a stage has a part that is skipped. Under XLA
+        nothing is skipped, and the result is ().
         """
         return () if self.in_place else self.output_shares
 
@@ -71,7 +71,7 @@ class ModelCosts:
     ) -> ModelCosts:
         """Returns the costs if these cells are recomputed, and those are offloaded.
 
-        They are as far as the schedule does it. The loss is like the last cell.
+        The schedule decides where and when. The loss has the last cell's roles.
         """
         cells = [*range(self.num_cells), self.num_cells - 1]
         calls = [

@@ -70,7 +70,7 @@ class ModelTracer:
     """A tracer of a task's cells and loss, for micro-batches of any size.
 
     `batch_spec` has the specs of the task's batch, `[B, ...]`. Cells are compiled if
-    the `device` requires XLA. Errors call the pipeline's params by `path`.
+    the `device` requires XLA. `path` names the pipeline in errors.
 
     Attributes:
         host_slot_bytes: bytes of each cell's slots on the host; [] without

@@ -194,7 +194,7 @@ def _update_bandwidth(device: str) -> float:
 
 
 def _host_bandwidth(device: str) -> float | None:
-    """Returns the bytes per second of the slower way between a device and its host.
+    """Returns the slower direction's bytes per second between a device and its host.
 
     Returns None for a CPU device, whose memory is its host's, and for a TPU.
     """

@@ -2,10 +2,10 @@
 
     rows         1      2      4      8      16     32
     traced       x                                  x      a device cannot hold 32
-    measured     x                    x      x
-    searched     the best has micro-batches of 4 rows, by the times between 1 and 8
-    measured                   x
-    searched     the best still has 4 rows: done
+    measured     x             x             x
+    searched     the best has micro-batches of 8 rows, by the times for 4 and 16
+    measured                          x
+    searched     the best still has 8 rows: done
 
 A size is the number of rows in a micro-batch. To measure a size takes seconds. So at
 first few sizes are measured, and then each size that seems best, until the best size

@@ -36,7 +36,7 @@ from lingvo_pipe.training.step.train_step import TrainStep
 _MIN_STEPS, _MIN_SECONDS = 5, 2.0
 _ENOUGH_SECONDS = 10.0  # Of two steps or more.
 _TINY = 1e-9  # A learning rate.
-# Params of a pipeline that its own plan may contradict.
+# Params of a pipeline that are unset, since the real step's plan may contradict them.
 _NONE = (
     *("memory_limit", "micro_batch_size", "num_batch_shards", "offload"),
     *("cell_costs", "input_shapes", "input_dtypes"),

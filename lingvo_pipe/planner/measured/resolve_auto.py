@@ -69,7 +69,7 @@ def resolve_auto(
 
     `names` are from `extract_auto`, and `devices` from `initialize_devices`.
     `batch_spec` has the specs of a batch, `[B, ...]`. `log` is called with a line for
-    the user before the long measurement. Errors call the pipeline's params by `path`.
+    the user before the long measurement. `path` names the pipeline in errors.
 
     Raises:
         UserValueError: if nothing fits, or other params are invalid or contradictory.

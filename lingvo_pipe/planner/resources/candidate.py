@@ -1,4 +1,4 @@
-"""Candidates: the ways to run a model, from which the planner chooses. Pure."""
+"""Candidates: the ways to run a model, from which the planner chooses."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ _MIN_OFFLOADED_MICRO_BATCHES, _MIN_OFFLOADED_STAGES = 4, 3
 
 @dataclasses.dataclass(frozen=True)
 class Candidate:
-    """A way to run a model. Its schedule and recomputation policy are given by name.
+    """A way to run a model: M micro-batches on R replicas of K devices, V stages each.
 
-    R replicas of K devices with V stages each share M micro-batches. `offload` is
-    "always" or "never". Both may also be lists of cells.
+    `recompute` is a recomputation policy, and `offload` is "always" or "never". Either
+    may instead be the tuple of the cells that are recomputed or offloaded.
     """
 
     num_replicas: int
@@ -74,7 +74,7 @@ class Candidate:
 
     @property
     def has_own_recompute(self) -> bool:
-        """True if `recompute` is what None in a pipeline's params would stand for."""
+        """True if `recompute` is the schedule's default."""
         default = "never" if self.schedule in SPLIT_BACKWARD_NAMES else "always"
         return self.recompute == default
 
@@ -126,7 +126,6 @@ class Candidate:
 
 
 def _value(cells: str | tuple[int, ...]) -> str | list[int]:
-    """Returns the value of a pipeline's param."""
     return cells if isinstance(cells, str) else list(cells)
 
 

@@ -1,4 +1,4 @@
-"""The planner's model of devices: memory, speed, links and contention. Pure."""
+"""The planner's model of devices: memory, speed, links and contention."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class DeviceModel:
     in_place: bool = False  # Whether XLA plans all buffers; see `StageMemory`.
     # Bandwidths between the vendor's servers: of a device, and of a whole server.
     network: tuple[float, float] | None = None
-    # To the host's memory and, beside it, back. If None, nothing is offloaded.
+    # To the host's memory and, at the same time, back. If None, nothing is offloaded.
     host_bandwidth: float | None = None
     hosts: Hosts | None = None  # If None, all devices are on one host.
     slowness: float = 1.0  # Seconds of a cell, relative to the seconds in `Models`.

@@ -1,4 +1,4 @@
-"""Hosts of devices, the links between devices, and placements that use them well. Pure.
+"""Hosts of devices, the links between devices, and placements that use them well.
 
 Two placements of R = 2 replicas of K = 4 devices on hosts of D = 4 devices:
 
@@ -34,7 +34,7 @@ class Link(NamedTuple):
         return self.latency + num_bytes / self.bandwidth if num_bytes else 0.0
 
     def slower(self, other: Link) -> Link:
-        """Returns a link that is as slow as both links."""
+        """Returns a link with the lower bandwidth and the higher latency of the two."""
         bandwidth = min(self.bandwidth, other.bandwidth)
         return Link(bandwidth, max(self.latency, other.latency))
 
@@ -63,10 +63,10 @@ def placements(
     """Returns the placements to compare, for R replicas of K devices.
 
     The first one fills the hosts pipeline by pipeline, and the second one stage by
-    stage. If there are enough hosts, others begin each pipeline, or each stage's
-    replicas, on a host with room for all its devices. One of these gives pipelines to
-    the hosts in turn, because the first replicas own the most weights. Devices of
-    several kinds, all on one host, are only placed stage by stage.
+    stage. If there are enough hosts, others let each pipeline, or each stage's
+    replicas, span as few hosts as possible. One of these gives pipelines to the hosts
+    in turn, because the first replicas own the most weights. Devices of several kinds,
+    all on one host, are only placed stage by stage.
     """
     total = num_replicas * num_devices
     by_pipeline = _groups(range(0, total, num_devices), num_devices)

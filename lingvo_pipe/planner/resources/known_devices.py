@@ -90,7 +90,7 @@ DEVICES = {
         has_replicas=not name.startswith("TPU"),
         in_place=name.startswith("TPU"),
         network=network and (network[0] * GIGA, network[1] * GIGA),
-        # What is offloaded from TPUs is refused.
+        # Offloading from TPUs is refused.
         host_bandwidth=None if name.startswith("TPU") else _PCIE.get(name, link) * GIGA,
     )
     for name, memory, reserved, single, half, fast, memory_bandwidth, link, network in (

@@ -1,4 +1,4 @@
-"""The devices for a model, the user's constraints, and the allowed candidates. Pure."""
+"""The devices for a model, the user's constraints, and the allowed candidates."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ class Resources:
 
     @property
     def have_host_links(self) -> bool:
-        """Whether the links of all devices to their hosts are known."""
+        """True if the links of all devices to their hosts are known."""
         return all(kind.host_bandwidth for _, kind in self.kinds)
 
     @functools.cached_property
     def limited_devices(self) -> tuple[DeviceModel, ...]:
-        """The devices with memory limits, hosts, and slowness beside the first."""
+        """The devices with memory limits, hosts, and slowness relative to the first."""
         pairs = zip(self.kinds, self.limited_kinds, strict=True)
         return tuple(itertools.chain(*([x] * number for (number, _), x in pairs)))
 

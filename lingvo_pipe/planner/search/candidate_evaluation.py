@@ -1,4 +1,4 @@
-"""The evaluation of a candidate: the time of a step, and each device's memory. Pure.
+"""The evaluation of a candidate: the time of a step, and each device's memory.
 
 seconds and bytes of cells  ->  the most balanced stages that fit into the memory
                             ->  the schedule, simulated
@@ -38,7 +38,7 @@ class Evaluation:
     timeline: Timeline  # Of the slowest replica, without the update.
     devices: Sequence[DeviceModel]  # Of each replica, in order.
     placement: Placement = ()  # Of the candidate's devices on hosts.
-    bytes_on_hosts: Sequence[int] = ()  # The most of each device there, or ().
+    bytes_on_hosts: Sequence[int] = ()  # Each device's peak on its host; () if 0.
 
     @property
     def fullest(self) -> int:
@@ -160,7 +160,7 @@ def evaluate_boundaries(
 def _links(
     placement: Placement, schedule: Schedule, by_stage: Sequence[DeviceModel]
 ) -> list[tuple[Link, ...]]:
-    """Returns each replica's links between stages. Without hosts, one is for all."""
+    """Returns each replica's links between stages, or one item if all share a host."""
     first = by_stage[0]
     if first.hosts is None:
         return [_neighbor_links(by_stage)]
@@ -184,12 +184,11 @@ def step_costs(
 ) -> Costs:
     """Returns the costs of a step's operations, without contention.
 
-    `seconds` are the cells' on a device with a slowness of 1. `devices` has a device
-    for each stage, and `copied_bytes` the bytes of a micro-batch that each stage
-    offloads. `recomputed` says of each cell, and of the loss, whether it is; if (), all
-    are. If
-    `links`, between consecutive stages, is None, all stages are on one host. For the
-    other arguments see `ModelCosts`.
+    `seconds` are for a device with a slowness of 1. `devices` has each stage's device,
+    `copied_bytes` the bytes that each stage offloads per micro-batch, and `recomputed`
+    whether each cell, and the loss, is recomputed; if (), all are. If `links`, between
+    consecutive stages, is None, all stages are on one host. For the other arguments
+    see `ModelCosts`.
     """
     shares = weight_shares or [0.5] * len(seconds)
     pairs = list(itertools.pairwise([0, *boundaries]))
@@ -233,5 +232,5 @@ def step_costs(
 
 
 def max_overhead(devices: Sequence[DeviceModel]) -> float:
-    """Returns the overhead of operations that counts for each of the devices."""
+    """Returns the largest overhead of an operation, which counts for all devices."""
     return max(device.operation_seconds for device in devices)

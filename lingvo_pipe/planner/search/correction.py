@@ -1,4 +1,4 @@
-"""Corrections of the planner's predictions, computed from timed real steps. Pure.
+"""Corrections of the planner's predictions, computed from timed real steps.
 
     cells alone   f f f  b b b
     a real step   [ F  B  F  B  F  B ]  norm, update, averages, metrics
@@ -69,7 +69,7 @@ def in_step(
     update: float,
     loss: float | None = None,
 ) -> InStep:
-    """Returns the medians over measured steps of what passes take and of the rest.
+    """Returns the medians over measured steps.
 
     `update` is the predicted seconds of an update, and `loss` the allocator loss.
     """
@@ -121,7 +121,7 @@ def _slowdown(slower: float, busy: Sequence[float]) -> float:
     devices varies. For `busy` see `InStep`. The factor is assumed to grow linearly from
     1 for one busy device to the result for all. The result is chosen so that
     1 / factor, averaged over the busy time, equals 1 / `slower`. It is at most the
-    number of devices, with which they would take turns.
+    number of devices, as if they took turns.
     """
 
     def work(most: float) -> float:

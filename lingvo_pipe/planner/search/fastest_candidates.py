@@ -1,14 +1,15 @@
-"""A search for the fastest candidates that fit into memory. Pure.
+"""A search for the fastest candidates that fit into memory.
 
 Candidates are evaluated in the order of a lower bound on their step time. The bound
 assumes that messages take no time and that cells can be divided. The search for each
-schedule and recomputation ends when no remaining candidate can be faster.
+variant (`Candidate.variant`) ends when no remaining candidate can be faster.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from lingvo_pipe.core.activity import set_detail
 from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
@@ -28,7 +29,7 @@ from lingvo_pipe.planner.search.candidate_evaluation import (
 class SearchResult:
     """The fastest candidates that fit into memory, and some that do not fit."""
 
-    fastest: Sequence[Evaluation]  # The best for each schedule and recomputation.
+    fastest: Sequence[Evaluation]  # The best of each variant.
     num_slower: int  # Other candidates, which are slower or cannot be faster.
     oversized: Sequence[OversizedCandidate]  # Roughly the smallest first.
 
@@ -38,8 +39,8 @@ def search(
     models: Models,
     resources: Resources,
 ) -> SearchResult:
-    """Finds the fastest candidate that fits, for each schedule and recomputation."""
-    fastest: dict[tuple[str, str, str], Evaluation] = {}
+    """Finds the fastest candidate that fits, for each variant."""
+    fastest: dict[tuple[Any, ...], Evaluation] = {}
     oversized: list[OversizedCandidate] = []
     bounds, num_slower, batch_size = [], 0, resources.batch_size
     for candidate in candidates:
@@ -89,14 +90,14 @@ def step_time_lower_bound(
     once = [cell.forward + cell.backward for cell in cells]
     work = [seconds * num_micro_batches for seconds in once]
     if candidate.recompute == "always" and candidate.schedule == "gpipe":
-        # Each micro-batch but the one whose backward pass follows its forward pass.
+        # At most one micro-batch is not recomputed: its passes follow each other.
         pairs = zip(cells, left_out or [0.0] * len(cells), strict=True)
         once_more = [cell.forward * (1 - share) for cell, share in pairs]
         recomputation = [seconds * (num_micro_batches - 1) for seconds in once_more]
         work = list(map(float.__add__, work, recomputation))
     # A device runs each of its stages forward and backward.
     num_operations = 2 * candidate.stages_per_device * num_micro_batches
-    fastest = min(slowness)  # The last two bounds hold if all devices are as fast.
+    fastest = min(slowness)  # The last two bounds take all devices to be this fast.
     return max(
         sum(work) / sum(1 / x for x in slowness)
         + num_operations * max_overhead(devices),

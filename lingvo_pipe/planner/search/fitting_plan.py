@@ -1,4 +1,4 @@
-"""A plan for a model or, if it does not fit, an error that suggests changes. Pure.
+"""A plan for a model or, if it does not fit, an error that suggests changes.
 
     The model does not fit      With a change, does it fit?
     on 8 devices                on 16 yes, on 12 yes, on 10 yes, on 9 no
@@ -202,7 +202,7 @@ class _Setting:
             yield f"with {rows} row{plural}", self._with(changed)
 
     def _larger_devices(self) -> Iterator[_Change]:
-        """Yields changes to kinds on which a model needs as many bytes."""
+        """Yields changes to larger kinds on which a model needs the same bytes."""
         in_place = self.resources.devices[0].in_place
         for device in sorted(DEVICES.values(), key=lambda x: x.usable_bytes):
             changed = self.resources.of_kind(device)

@@ -1,4 +1,4 @@
-"""A search's result as text, with a breakdown of the step time. Pure."""
+"""A search's result as text, with a breakdown of the step time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _HEADER = (
     *("step", "examples/s", "idle", "needs", "R", "K", "V", "M"),
     *("schedule", "recompute", "slower mostly by"),
 )
-# Types of values that read otherwise where the model's own have another type.
+# Params whose values are written with their type, since a model's may have another.
 _TYPED = ("splits", "num_micro_batches", "recompute", "offload")
 _NUM_NUMBERS, _VARIANT = 8, (8, 9)  # Columns.
 _NUM_SIZES = 4  # R, K, V and M.
@@ -55,9 +55,9 @@ def report(
             right=range(_NUM_NUMBERS),
         ),
         "",
-        "The rows are the fastest for each schedule and recomputation. A device needs",
-        f"this much of its {_room(resources)}. R replicas of K devices with V stages",
-        "each share M micro-batches. Idle is the part of a step, before its update, in",
+        "The rows are the fastest for each schedule and way to recompute or offload. A",
+        f"device needs this much of its {_room(resources)}. R replicas of K devices with",
+        "V stages each share M micro-batches. Idle is the part of a step, before its update, in",
         "which a device computes nothing: bubbles, waiting for messages, and the",
         "overhead of operations.",
         f"{found.num_slower:,} more are slower.",

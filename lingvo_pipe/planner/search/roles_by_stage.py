@@ -1,4 +1,4 @@
-"""Roles of cells by stage, where a device cannot stash all of its cells. Pure.
+"""Roles of cells by stage, where a device cannot stash all of its cells.
 
 1F1B on four devices. A stage stashes (S) what fits. Of the others it offloads (O) as
 many as are copied while it computes, and it recomputes the rest (R):
@@ -7,7 +7,7 @@ many as are copied while it computes, and it recomputes the rest (R):
     micro-batches      4        3        2        1
     cells           R R O S  R O S S  S S S S  S S S S
 
-Those that free many bytes per second of their forward pass are recomputed, and those
+Cells that free many bytes per second of their forward pass are recomputed, and cells
 that free few are offloaded.
 """
 
@@ -151,7 +151,7 @@ class RolesByStage:
 
         may_recompute = Kind.RECOMPUTE in self._kinds[stage]
         hidden = self._num_hidden(stage, cells)
-        fitting = []  # The fewest to recompute, and the number that is offloaded then.
+        fitting = []  # The fewest recomputed cells for each number of offloaded ones.
         for away in range(0, hidden + 1, max(hidden // _MAX_TRIES, 1)):
             most = (len(cells) - away) * may_recompute
             number = bisect.bisect_left(

@@ -161,9 +161,9 @@ class PlannedModel:
             raise NothingFits(f"{error}{why_no_slices}") from error
 
     def _with_independent_stages(self, constraints: Constraints) -> Constraints:
-        """Returns the constraints, without what a loop of several steps refuses.
+        """Adds the constraints of a loop of several steps, if the model has one.
 
-        There is one replica and, if weights are tied, one stage.
+        They are one replica and, if weights are tied, one device.
         """
         if self._task.train.steps_per_loop == 1:
             return constraints

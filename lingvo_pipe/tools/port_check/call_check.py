@@ -34,7 +34,7 @@ class CallCheck(PartCheck):
         is_lingvos: True if the file imports modules of Lingvo.
         has_tf1: True if it imports a TensorFlow with the `where` of TensorFlow 1.
         in_accumulator: True in a class derived from Accumulator.
-        inner: names of the functions that functions around the place define.
+        inner: names of the functions that the enclosing functions define.
     """
 
     def __init__(self) -> None:

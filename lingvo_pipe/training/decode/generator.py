@@ -44,10 +44,10 @@ class TextGenerator:
         self._batch = ContinuousBatch(task, batch_size, data.vocabulary, _SAMPLING)
 
     def __call__(self, prompts: Sequence[str], sampling: Sampling) -> list[str]:
-        """Returns each prompt with what follows it. "" is the begin of a document.
+        """Returns each prompt with what follows it. The prompt "" begins a document.
 
-        A prompt comes back as its tokens spell it. A text depends on its prompt, its
-        number among the prompts, and the settings.
+        A prompt comes back as its tokens spell it. A text depends only on its prompt,
+        its number among the prompts, and the settings.
 
         Raises:
             TypeError: if `prompts` are not texts.
@@ -83,7 +83,7 @@ def generate_function(task: Any, data: PromptInput) -> Any:
     """Returns a tf.function of `prompts`, string `[B]`, and the settings.
 
     The function returns `texts`, string `[B]`: the prompts, and what follows them. It
-    names no devices.
+    does not use the stages' devices.
     """
 
     def run(prompts: tf.Tensor, **settings: tf.Tensor) -> dict[str, tf.Tensor]:

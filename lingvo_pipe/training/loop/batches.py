@@ -21,7 +21,7 @@ class InputPosition:
 
     def __init__(self, train_input: Any):
         self._input = train_input
-        # An input of one's own may inherit Place, and have other batches.
+        # A user's input may inherit `Place`, but override `TrainBatches`.
         arguments = inspect.signature(train_input.TrainBatches).parameters
         self._has_position = hasattr(train_input, "Place") and "place" in arguments
         with tf.device("/CPU:0"):

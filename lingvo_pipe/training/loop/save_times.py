@@ -44,8 +44,8 @@ class SaveRequest:
     """A request for a checkpoint, from another thread, which then restarts the process.
 
     The run waits for the restart for up to `patience` seconds. `is_saved` is true
-    while there is a checkpoint of all steps so far. It ends before the run awaits the
-    next batch, since a request may come meanwhile.
+    while there is a checkpoint of all steps so far. It turns false before the run waits
+    for the next batch, because a request may come during the wait.
     """
 
     def __init__(self, patience: float = 10.0) -> None:

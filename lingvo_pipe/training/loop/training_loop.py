@@ -41,7 +41,7 @@ def train(
     batches prove to fit. Returns the last evaluation's metrics, empty if a signal
     stopped the run before it.
 
-    The task was just instantiated. `train_input` has `TrainBatches(start_step)`, and
+    The task must be new. `train_input` has `TrainBatches(start_step)`, and
     `test_input` has `EvalBatches()`. `log` may be called while a progress bar is shown.
     `allowed_changes` are for `check_changes`. `planned` is compared with the step
     `profile_step`. Graphs are built in the context `building`.

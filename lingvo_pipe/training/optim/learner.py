@@ -233,10 +233,10 @@ def learner_state(learners: Sequence[Learner]) -> dict[str, tf.Variable]:
 def dev_based_schedules(
     learners: Iterable[Learner], interval_steps: int | None, names: Sequence[str]
 ) -> list[DevBasedSchedule]:
-    """Returns the schedules that depend on evaluations, checked against these.
+    """Returns the learners' schedules that follow evaluations' metrics.
 
     Raises:
-        ValueError: if evaluations have another interval, or not a schedule's metric.
+        ValueError: if evaluations have another interval, or lack a schedule's metric.
     """
     schedules = [x for learner in learners for x in learner.DevBasedSchedules()]
     for schedule in schedules:

@@ -21,8 +21,8 @@ from lingvo_pipe.pipeline.splitting.partitioning import is_auto
 from lingvo_pipe.pipeline.stage_choice.traced_cells import pipeline_sizes
 from lingvo_pipe.training.task.base_task import BaseTask
 
-# Stages are uneven if the largest is at least this multiple of the mean. Others are
-# proposed if their largest is less than this fraction of it.
+# Stages are uneven if the largest one has at least this multiple of the mean flops.
+# Others are proposed if their largest one has less than this fraction of its flops.
 _UNEVEN, _MORE_EVEN = 1.4, 0.9
 
 

@@ -7,9 +7,9 @@ from lingvo_pipe.core.errors import UserValueError, raise_problems
 from lingvo_pipe.hyperparams.text_entries import Entry, entries_by_path, is_below
 
 # Params of devices, reports, limits, evaluation, decoding and bad steps. The bytes
-# after a good step do not depend on them, except that slots that GPUs have on their
-# host change last digits, and so do slices, whose changes are recorded. A recorded
-# change of the evaluations' interval changes a learning rate that follows evaluations.
+# after a good step do not depend on them, with three exceptions: a GPU's slots on the
+# host change last digits, slices change last digits, and the interval of evaluations
+# changes a learning rate that follows them. The last two changes are recorded.
 FREE = (
     "input.data_dir",
     "input.num_parallel_calls",
@@ -44,7 +44,7 @@ FREE = (
 )
 # Params of training and its data, on which the use of weights does not depend.
 _OF_TRAINING = ("input", "task.local", "task.train")
-# Params that change the results of a use, and params of the input that do not.
+# Params that change results when weights are used, except those in `_OF_BATCHES`.
 _OF_USE = ("input", "task.decode")
 _OF_BATCHES = (
     "input.batch_size",
@@ -119,11 +119,11 @@ def check_use(trained: str, now: str, allowed: Sequence[str]) -> None:
 
 
 def unused_params(trained: str, registered: str, now: str) -> str:
-    """Returns a line about a run's input and decoding that a use changes, or "".
+    """Returns a line about a run's params of input and decoding that differ now, or "".
 
-    Each argument has all params as text: of the run, of its model's class for training,
-    and in use. Params that the class sets otherwise for another data set, such as the
-    split, are not in the line.
+    `trained`, `registered` and `now` are all params as text: of the run, of the model's
+    class for training, and in use. The line leaves out params that the run has from its
+    class, which may set others by data set, such as the split.
     """
     by_class, in_use = map(entries_by_path, (registered, now))
     lines = [

@@ -14,8 +14,8 @@ import tqdm
 from lingvo_pipe.pipeline.devices.device_names import device_name
 
 _NUM_SMOOTHED = 10  # The time left follows from the speed over these reports.
-# A file has a line for each of the first reports. From one later line to the next at
-# least 2% of the run's time so far has passed.
+# A file has a line for each of the first reports. A later report gets a line if at
+# least 2% of the run's time so far has passed since the last line.
 _NUM_FIRST_LINES, _LINE_GAP = 20, 0.02
 
 

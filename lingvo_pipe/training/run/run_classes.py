@@ -17,7 +17,7 @@ _FILE = "class_names.json"
 
 
 def known_class_names(input_generator: Any) -> list[str]:
-    """Returns an input's class names, or [] if it has none, or not without its data."""
+    """Returns an input's class names, or [] if it has none or needs missing data."""
     try:
         names = getattr(input_generator, "class_names", None)
     except ValueError:
@@ -28,7 +28,7 @@ def known_class_names(input_generator: Any) -> list[str]:
 def write_class_names(
     directory: Path, input_generator: Any, is_resumed: bool = True
 ) -> None:
-    """Writes an input's class names to a run's directory, if it has more than that.
+    """Writes an input's class names to a run's directory, unless it has as many.
 
     A run that is not resumed first removes the names of the run that it replaces.
     """

@@ -57,7 +57,7 @@ def checked_batches(data: Any, method: str) -> tf.data.Dataset:
 
 
 def check_weights(batch: NestedMap, may_be_infinite: bool = False) -> None:
-    """Raises ValueError for weights that are negative, NaN or, by default, infinite."""
+    """Raises ValueError for weights below 0 and, by default, for ones not finite."""
     weights = batch.get("weight")
     if not isinstance(weights, tf.Tensor) or not weights.dtype.is_floating:
         return

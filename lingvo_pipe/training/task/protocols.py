@@ -53,17 +53,17 @@ class DecodingTask(Protocol):
 
 
 class Sampling(NamedTuple):
-    """Settings for drawing tokens that continue texts: numbers, or tensors []."""
+    """Settings for drawing tokens that continue texts: numbers, or tensors `[]`."""
 
     max_tokens: int | tf.Tensor  # Most new tokens, including the end token.
     temperature: float | tf.Tensor = 1.0  # 0 takes the likeliest token.
-    top_k: int | tf.Tensor = 0  # Draws from this number of likeliest ones; 0: all.
-    top_p: float | tf.Tensor = 1.0  # Draws from the likeliest with this probability.
+    top_k: int | tf.Tensor = 0  # Draws from this number of likeliest tokens; 0: all.
+    top_p: float | tf.Tensor = 1.0  # Total probability of the likeliest to draw from.
     seed: int | tf.Tensor = 0
 
 
 class TextRows(NamedTuple):
-    """Texts in work, one in each row: int32 tensors or arrays.
+    """Texts in progress, one in each row: int32 tensors or arrays.
 
     A text is finished when `places` is `lengths - 1` or more. A text whose scores were
     not finite has length 0.
@@ -106,10 +106,10 @@ class GeneratingTask(Protocol):
     ) -> tuple[TextRows, list[Any]]:
         """Continues texts by `num_steps` tokens, or until all are finished.
 
-        A prompt is read before that, but for its last token. A text depends on its
-        prompt, its number and the settings, and on no other row. A row may begin
-        another text, at place 0, whatever its states are. `states` are from
-        `TextStates`, or from the call before.
+        Rows at place 0 first read their prompts, except the last token. Their states
+        are ignored, so a row may begin a new text. A text depends on its prompt, its
+        number and the settings, and on no other row. `states` are from `TextStates`, or
+        from the call before.
         """
 
 

@@ -26,7 +26,7 @@ _MAX_NAMED = 3
 
 
 class Match(NamedTuple):
-    """A model's variables with their values in a source, and the unmatched of each."""
+    """The variables that take a source's values, and what is left on either side."""
 
     names: dict[str, str]  # Names in the source of the values taken, by path.
     kept: dict[str, str]  # Why the other variables keep their initial values, by path.

@@ -48,7 +48,7 @@ def from_slurm() -> SchedulersCluster:
     """Returns the cluster of this Slurm step. Task 0 is the trainer.
 
     Raises:
-        ValueError: if this is no task of srun, or nodes have no blocks of tasks.
+        ValueError: if this is no task of srun, or a node's tasks are not consecutive.
     """
     try:
         num_tasks = int(os.environ["SLURM_STEP_NUM_TASKS"])
