@@ -14,7 +14,7 @@ from lingvo_pipe.testing.pipelined_equals_plain import assert_pipelined_equals_p
 from tests.keras.random_models import random_model
 from tests.support.cases import seeds
 
-_NUM_SEEDS = 20
+_NUM_SEEDS = 16
 _FAST = (42,)
 
 

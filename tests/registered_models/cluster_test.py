@@ -14,7 +14,6 @@ from tests.support.forked_process import ForkedProcess
 
 NUM_WORKERS = 4
 MODELS = [
-    "image.digits.AmoebaNetDigits",
     "image.keras_digits.KerasDigits",
     "mt.cldr.TransformerTiny",
 ]

@@ -25,7 +25,7 @@ from lingvo_pipe.pipeline.devices.own_addresses import unused_ports
 from tests.support.command_line import CommandLine, write_small_model
 from tests.trainer.translating_models import write_data
 
-SECONDS = 300.0
+SECONDS = 180.0
 WARM_UP = 0.4  # Part of a process's samples that is left out: it still fills its pools.
 FLAT = 1.03
 WORKERS = "worker 0", "worker 1"
