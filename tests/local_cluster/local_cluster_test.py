@@ -52,15 +52,6 @@ def faults_at_once(chance: random.Random) -> list[Fault]:
     ]
 
 
-def three_faults(chance: random.Random) -> list[Fault]:
-    """Returns a fault of each process, one of them while the cluster recovers."""
-    return [
-        Fault(signal.SIGSTOP, "worker:0"),
-        Fault(signal.SIGKILL, "worker:1"),
-        Fault(signal.SIGKILL, "trainer", is_early=True),
-    ]
-
-
 def ten_faults(chance: random.Random) -> list[Fault]:
     """Returns each fault for each process, and four more while the cluster recovers."""
     each = [Fault(s, member) for s in SIGNALS for member in MEMBERS]
@@ -131,7 +122,6 @@ def test_a_signal_ends_it_after_a_step(clusters: Clusters, tmp_path: Path) -> No
     [
         exhaustive(one_by_one, 80),
         exhaustive(faults_at_once, 80),
-        exhaustive(three_faults, 300),
         exhaustive(ten_faults, 500),
     ],
 )
