@@ -14,6 +14,9 @@ _MARKS = (
     *("*pairwise_params(", "fast_cases("),
 )
 
+# Tests that the exhaustive suite does not repeat as on the oldest processor.
+LEFT_OUT = ("//tests/training:training_test",)
+
 
 def test_bazel_runs_every_test_once() -> None:
     builds = Builds()
@@ -55,8 +58,12 @@ def test_the_exhaustive_suite_has_every_test() -> None:
     repeated = [
         label for label, target in builds.tests.items() if target.get("on_processors")
     ]
-    for label, kind in ((oldest, "sse41"), ("//tests:processors", "processors")):
-        expected = Counter(f"{test}_{kind}" for test in repeated)
+    most = [label for label in repeated if label not in LEFT_OUT]
+    for label, tests, kind in (
+        (oldest, most, "sse41"),
+        ("//tests:processors", repeated, "processors"),
+    ):
+        expected = Counter(f"{test}_{kind}" for test in tests)
         assert Counter(builds.suites[label]) == expected
 
 
