@@ -33,7 +33,7 @@ PROMPTS = ["the quick", "a", "it was"]
 TUNED = [
     ("GPT2", "LoRA", 2, 1),
     ("GPT2", "LoRA", 4, 1),
-    ("GPT2", "full", 2, 4),
+    ("GPT2", "full", 4, 4),
     ("Gemma", "LoRA", 4, 4),
     ("Gemma", "QLoRA", 4, 1),
 ]
