@@ -23,6 +23,7 @@ OnError: TypeAlias = Callable[[str, Exception], None]
 
 _NOT_DATASETS = ("Task", "Model")
 _MAX_NEAR = 5
+_PARAMS = Path(__file__).resolve().parents[1] / "params"  # The library's models.
 _REGISTERED = re.compile(
     r"^@model_registry\.RegisterSingleTaskModel\nclass (\w+)", re.MULTILINE
 )
@@ -124,20 +125,23 @@ def CheckName(name: str) -> None:
     Searches the library's files. Importing them would take long.
     """
     name = name.removeprefix("params.")
-    package, *_, last = name.split(".")
-    is_found = package != last and importlib.util.find_spec(package or last) is not None
-    if is_found or name in _registered or not _is_of_library(name):
+    *modules, class_name = name.split(".")
+    if name in _registered or not _is_of_library(name):
         return
-    if name not in (names := _names_in_files()):
-        raise _not_found(name, names)
+    if modules and importlib.util.find_spec(modules[0]) is not None:
+        return
+    path = _PARAMS.joinpath(*modules).with_suffix(".py")
+    is_file = bool(modules) and path.is_file()
+    if is_file and re.search(rf"\b{class_name}\b", path.read_text(encoding="utf-8")):
+        return
+    raise _not_found(name, _names_in_files())
 
 
 def _names_in_files() -> list[str]:
     """Returns the sorted names that the library's files register."""
-    folder = Path(__file__).resolve().parents[1] / "params"
     return sorted(
-        f"{'.'.join(path.relative_to(folder).with_suffix('').parts)}.{class_name}"
-        for path in folder.rglob("*.py")
+        f"{'.'.join(path.relative_to(_PARAMS).with_suffix('').parts)}.{class_name}"
+        for path in _PARAMS.rglob("*.py")
         for class_name in _REGISTERED.findall(path.read_text(encoding="utf-8"))
     )
 
@@ -209,8 +213,7 @@ def _is_of_library(name: str) -> bool:
     """Returns True if `params.NAME` would be imported from this library's folder."""
     spec = importlib.util.find_spec("params")
     folders = (spec and spec.submodule_search_locations) or ()
-    library = Path(__file__).resolve().parents[1] / "params"
-    is_here = [Path(folder).resolve() for folder in folders] == [library]
+    is_here = [Path(folder).resolve() for folder in folders] == [_PARAMS]
     return is_here and all(part.isidentifier() for part in name.split("."))
 
 

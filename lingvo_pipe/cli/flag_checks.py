@@ -53,7 +53,8 @@ def check_flags(argv: Sequence[str], member: Membership) -> None:
     _check_needed()
     _check_mode()
     _check_elastic()
-    if not FLAGS.model_imports:  # These may register any name.
+    # Imports may register any name, and a report needs no model's code.
+    if not FLAGS.model_imports and FLAGS.mode != "report":
         for name in filter(None, (FLAGS.model, FLAGS.other_model)):
             model_registry.CheckName(name)
 

@@ -73,12 +73,14 @@ def test_help_of_a_command_imports_no_tensorflow(tmp_path: Path, name: str) -> N
     assert result.stdout.splitlines()[-1] == "False"
 
 
-def test_an_unknown_model_is_refused_without_tensorflow(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["image.digits.AmoebaNetDigit", "AmoebaNetDigits"])
+def test_an_unknown_model_is_refused_without_tensorflow(
+    tmp_path: Path, name: str
+) -> None:
     code = (
         "import atexit, sys; from lingvo_pipe.tools import commands; "
         "atexit.register(lambda: print('tensorflow' in sys.modules)); sys.argv = "
-        "['lingvo_pipe', 'train', '--model=image.digits.AmoebaNetDigit', '--logdir=a']"
-        "; commands.run()"
+        f"['lingvo_pipe', 'train', '--model={name}', '--logdir=a']; commands.run()"
     )
     result = _run(code, tmp_path)
     assert result.returncode == 1

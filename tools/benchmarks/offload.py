@@ -30,11 +30,11 @@ from lingvo_pipe.pipeline.simulation.costs import Costs, fitted_costs, median_co
 from lingvo_pipe.pipeline.simulation.simulate import simulate
 from lingvo_pipe.training.profiling.step_profile import measured_timeline
 
-_SCHEDULES = (("gpipe", 1), ("gpipe", 2), ("1f1b", 2))  # And numbers of stages.
+_NUMS_STAGES = (1, 2)
 _PARTS = (0.25, 0.5, 0.75, 1.5)  # Of a forward pass that a copy takes.
 _NUM_CELLS, _DIM, _ROWS, _NUM_MICRO_BATCHES = 8, 1024, 256, 8
 _NUM_TURNS, _NUM_STEPS = 5, 5
-_HEADER = ("schedule", "stages", "copy / forward", "predicted", "measured", "range")
+_HEADER = ("stages", "copy / forward", "predicted", "measured", "range")
 
 
 class Step(NamedTuple):
@@ -82,14 +82,14 @@ class SlowChannel(Channel):
         return np.float32(0)
 
 
-def _step(schedule: str, devices: Sequence[str], copy_seconds: float = 0.0) -> Step:
-    """Returns a step that offloads everything if copies take any time."""
+def _step(devices: Sequence[str], copy_seconds: float = 0.0) -> Step:
+    """Returns a step of GPipe that offloads everything if copies take any time."""
     dense = lp.layers.FCLayer.Params().Set(input_dim=_DIM, output_dim=_DIM)
     layer = (
         lp.PipeliningLayer.Params()
         .Set(name="pipe", cell_tpl=[dense] * _NUM_CELLS, splits=len(devices))
         .Set(devices=list(devices), num_micro_batches=_NUM_MICRO_BATCHES)
-        .Set(schedule=schedule, recompute="never")
+        .Set(schedule="gpipe", recompute="never")
         .Set(offload="always" if copy_seconds else None)
         .Instantiate()
     )
@@ -112,32 +112,28 @@ def _loss(outputs: tf.Tensor, targets: tf.Tensor) -> NestedMap:
     return NestedMap(loss=(tf.reduce_mean(outputs * targets), 1.0))
 
 
-def _rows(schedule: str, devices: Sequence[str]) -> Iterator[list[str]]:
-    stash = _step(schedule, devices)
+def _rows(devices: Sequence[str]) -> Iterator[list[str]]:
+    stash = _step(devices)
     costs = stash.costs()
     forward = max(stage.forward for stage in costs.stages)
     before = simulate(stash.layer.schedule, costs).step_seconds
     for part in _PARTS:
         copy = part * forward
-        away = _step(schedule, devices, copy)
+        away = _step(devices, copy)
         stages = [dataclasses.replace(x, offload=copy, load=copy) for x in costs.stages]
         slow = dataclasses.replace(costs, stages=tuple(stages))
         predicted = simulate(away.layer.schedule, slow).step_seconds / before
         ratios = [away.seconds() / stash.seconds() for _ in range(_NUM_TURNS)]
         low_to_high = f"{min(ratios):.2f} to {max(ratios):.2f}"
         numbers = f"{part:g}", f"{predicted:.2f}", f"{median(ratios):.2f}"
-        yield [schedule, str(len(devices)), *numbers, low_to_high]
+        yield [str(len(devices)), *numbers, low_to_high]
 
 
 def main(argv: Sequence[str]) -> None:
     """Prints the table."""
     del argv
-    devices = lp.initialize_devices(max(number for _, number in _SCHEDULES))
-    table = [
-        row
-        for schedule, number in _SCHEDULES
-        for row in _rows(schedule, devices[:number])
-    ]
+    devices = lp.initialize_devices(max(_NUMS_STAGES))
+    table = [row for number in _NUMS_STAGES for row in _rows(devices[:number])]
     print(*markdown_table([_HEADER, *table]), sep="\n")
 
 

@@ -8,13 +8,13 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from statistics import median
+from typing import Any
 
 from lingvo_pipe.core.errors import UserValueError, raise_problems
 from lingvo_pipe.hyperparams import InstantiableParams, Params
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices.device_names import device_name
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
-from lingvo_pipe.pipeline.schedules.recompute import POLICIES
 from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
 from lingvo_pipe.pipeline.stage_choice.measured_costs import measured_seconds
 from lingvo_pipe.planner.costs.device_needs import DeviceNeeds
@@ -55,7 +55,8 @@ def expected_step(
         stages_per_device=p.stages_per_device,
         num_micro_batches=p.num_micro_batches,
         schedule=p.schedule,
-        recompute=str(p.recompute),
+        recompute=_cells(p.recompute),
+        offload="never" if p.offload is None else _cells(p.offload),
     )
     # The expected step has no update, so the rest of a step is not measured.
     slowdown = measured_slowdown(models.trace(num_rows), devices, seconds)
@@ -92,14 +93,18 @@ def _total(cells: Sequence[CellSeconds]) -> float:
     return sum(cell.forward + cell.backward for cell in cells)
 
 
+def _cells(value: Any) -> str | tuple[int, ...]:
+    return tuple(value) if isinstance(value, (list, tuple)) else str(value)
+
+
 def _check(p: Params, batch_size: int) -> None:
     is_cut_evenly = p.micro_batch_size is None
+    has_roles = p.recompute == "never" or isinstance(p.recompute, (list, tuple))
     rules = {
-        "recompute": (
-            not isinstance(p.recompute, (list, tuple)),
-            f"one of {', '.join(POLICIES)}",
+        "offload": (
+            p.offload is None or (not isinstance(p.offload, float) and has_roles),
+            "None; or, if recompute is never or a list, always or a list of cells",
         ),
-        "offload": (p.offload is None, "None"),
         "micro_batch_size": (is_cut_evenly, "None"),
         "num_micro_batches": (
             not is_cut_evenly or batch_size % p.num_micro_batches == 0,

@@ -19,6 +19,8 @@ import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from lingvo_pipe.pipeline.memory.call_bytes import SharedWeight
+from lingvo_pipe.pipeline.memory.stage_memory import StageMemory
 from lingvo_pipe.pipeline.memory.stage_needs import StageNeeds
 from lingvo_pipe.pipeline.schedules.by_name import make_schedule
 from lingvo_pipe.pipeline.schedules.offload import stage_kinds
@@ -36,6 +38,9 @@ from lingvo_pipe.planner.search.candidate_evaluation import (
 )
 
 _MAX_TRIES = 8  # Numbers of offloaded cells that are tried in a stage.
+# Whether cells may be recomputed, and offloaded. A schedule without recomputation has
+# fewer operations, and offloads in other stages.
+_KINDS = ((True, False), (True, True), (False, True))
 
 
 class Roles(NamedTuple):
@@ -58,6 +63,7 @@ def faster_by_stage(
     in the order of their step times.
     """
     best: dict[str, Evaluation] = {}
+    tried = set()
     for evaluation in fastest:
         candidate = evaluation.candidate
         before = best.setdefault(candidate.schedule, evaluation)
@@ -71,10 +77,17 @@ def faster_by_stage(
         even = balanced_boundaries(
             work, len(devices), costs.boundary_bytes, slowness=slowness
         )
-        for offloads, boundaries in itertools.product(
-            {False, may_offload}, (evaluation.boundaries, even)
+        searches = [
+            RolesByStage(candidate, costs, seconds, devices, *kinds)
+            for kinds in _KINDS[: None if may_offload else 1]
+        ]
+        key = dataclasses.replace(candidate, recompute="always", offload="never")
+        for search, boundaries in itertools.product(
+            searches, (tuple(evaluation.boundaries), tuple(even))
         ):
-            search = RolesByStage(candidate, costs, seconds, devices, offloads)
+            if (key, search.kinds, boundaries) in tried:
+                continue
+            tried.add((key, search.kinds, boundaries))
             after = search.evaluate(boundaries)
             if after is not None and after.step_seconds < before.step_seconds:
                 best[candidate.schedule] = before = after
@@ -84,8 +97,8 @@ def faster_by_stage(
 class RolesByStage:
     """The choice of roles for a candidate with one stage per device.
 
-    For the arguments see `evaluate` of candidate_evaluation.py. `offloads` says whether
-    cells may be offloaded.
+    For the arguments see `evaluate` of candidate_evaluation.py. `recomputes` and
+    `offloads` say what may be done to cells.
     """
 
     def __init__(
@@ -94,15 +107,17 @@ class RolesByStage:
         model: ModelCosts,
         seconds: Sequence[CellSeconds],
         devices: Sequence[DeviceModel],
+        recomputes: bool,
         offloads: bool,
     ):
+        self.kinds = recomputes, offloads
         self._candidate, self._model = candidate, model
         self._seconds, self._devices = seconds, devices
         schedule = make_schedule(
             candidate.schedule,
             candidate.num_devices,
             candidate.micro_batches_per_replica,
-            recompute="always",
+            recompute="always" if recomputes else "never",
             offload=[] if offloads else None,
             is_checked=False,
         )
@@ -144,10 +159,8 @@ class RolesByStage:
             return Roles(cells[:num_recomputed], cells[len(cells) - num_offloaded :])
 
         def fits(*numbers: int) -> bool:
-            model = self._model.with_roles(*roles(*numbers))
-            is_alone = self._candidate.num_replicas == 1
-            memory = model.memory if is_alone else model.replicated_memory
-            return self._needs.of(memory)(stage, start, stop) <= limit
+            memory = self._memory(start, stop, roles(*numbers))
+            return self._needs.of(memory)(stage, 0, stop - start) <= limit
 
         may_recompute = Kind.RECOMPUTE in self._kinds[stage]
         hidden = self._num_hidden(stage, cells)
@@ -159,7 +172,28 @@ class RolesByStage:
             )
             if number <= most:
                 fitting.append((number, away))
+            if number == 0:
+                break
         return roles(*min(fitting)) if fitting else None
+
+    def _memory(self, start: int, stop: int, roles: Roles) -> StageMemory:
+        """Returns the memory of calls `start` to `stop` - 1, counted from 0."""
+        model, last = self._model, self._model.num_cells - 1
+        calls = [
+            call._replace(
+                recomputed=min(i, last) in roles.recomputed,
+                offloaded=min(i, last) in roles.offloaded,
+            )
+            for i, call in enumerate(model.calls[start:stop], start)
+        ]
+        shared = []
+        if self._candidate.num_replicas == 1:
+            for num_bytes, users in model.shared_weights:
+                here = [user - start for user in users if start <= user < stop]
+                shared += [SharedWeight(num_bytes, here)] if len(here) > 1 else []
+        return StageMemory(
+            calls, model.value_bytes, model.in_place, shared, model.allocator_loss
+        )
 
     def _bytes_per_second(self, cell: int) -> float:
         freed = self._model.calls[cell].residuals

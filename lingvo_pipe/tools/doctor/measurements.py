@@ -49,12 +49,14 @@ def device_row(device: str) -> dict[str, Any]:
     measured, name = calibrated_device([device]), device_name(device)
     # If a GPU has several logical devices, only the first one's memory is known.
     is_known = knows_memory([device]) and measured.memory < _UNLIMITED
+    on_host = measured.host_bandwidth
     return {
         "device": name.short,
         "model": _model(name),
         "memory_gib": measured.memory / 2**30 if is_known else None,
         "operation_us": measured.operation_seconds * 1e6,
         "update_gb_per_s": measured.memory_bandwidth / 1e9,
+        "host_gb_per_s": on_host and on_host / 1e9,
     }
 
 

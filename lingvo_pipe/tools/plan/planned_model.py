@@ -110,6 +110,8 @@ class PlannedModel:
         if is_auto(self._own_slices):  # `plan` finds slices if they are needed.
             self._task.pipeline.slices = None
         self._slices = self._task.pipeline.slices
+        pipeline = self._task.pipeline
+        self._not_none = [x for x in _NONE_IN_PLANS if pipeline.Get(x) is not None]
         _set_planned(self._task.pipeline)
         self._input = params.input.Instantiate()
         self._batch_spec = self._input.element_spec
@@ -221,9 +223,7 @@ class PlannedModel:
 
         Leaves out the `chosen` params of the pipeline.
         """
-        p = self._task.pipeline
-        names = [x for x in _NONE_IN_PLANS if x not in chosen]
-        values = {x: None for x in names if p.Get(x) is not None}
+        values = {x: None for x in self._not_none if x not in chosen}
         if self._slices != self._own_slices:
             values["slices"] = self._slices
         return [

@@ -30,11 +30,18 @@ def found(monkeypatch: pytest.MonkeyPatch, seconds: dict[str, float]) -> float:
     return measured_slowdown(TRACED, list(seconds), ALONE)
 
 
-def test_a_step_on_several_devices_is_expected(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("recompute", "offload"), [("always", None), ([1], None), ([0], [1])]
+)
+def test_a_step_on_several_devices_is_expected(
+    recompute: Any, offload: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     machine = made_up_device(10**9)
     monkeypatch.setattr(measured, "machine_device", lambda devices: machine)
     monkeypatch.setattr(measured, "measured_slowdown", lambda *unused: 2.0)
-    task: Any = make_task(num_stages=2)
+    p = make_task(num_stages=2).params.Copy()
+    p.pipeline.Set(recompute=recompute, offload=offload)
+    task: Any = p.Instantiate()
     spec, devices = Input(batch(0)).element_spec, ["cpu:0", "cpu:1"]
     step = measured.expected_step(task.params, task.pipeline, spec, BATCH, devices)
     assert step.timeline.schedule == task.pipeline.schedule

@@ -12,10 +12,12 @@ from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.core.quantities import bytes_text
 from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for several.
 from lingvo_pipe.pipeline.devices.cluster_spec import parse_cluster_spec
+from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.pipeline.schedules.schedule import Kind
 from lingvo_pipe.planner.resources.device_model import DeviceModel
 from lingvo_pipe.planner.resources.hosts import Hosts
 from lingvo_pipe.planner.resources.resources import Constraints, Resources
+from lingvo_pipe.planner.search.candidate_evaluation import Evaluation
 from lingvo_pipe.planner.search.fastest_candidates import SearchResult
 from lingvo_pipe.planner.search.fitting_plan import plan
 from lingvo_pipe.planner.search.plan_report import (
@@ -147,6 +149,34 @@ def test_the_breakdown_adds_up_to_the_step() -> None:
         assert (parts["recomputation"] > 0) <= (each.candidate.recompute != "never")
 
 
+def pipeline_of(best: Evaluation) -> PipeliningLayer:
+    """Returns the pipeline of a model that is changed by the trainer's flags."""
+    devices, override = run_flags(best, "input.batch_size : 16")
+    number = int(devices.removeprefix("--devices="))
+    assert number == best.candidate.total_devices
+    match = re.fullmatch("--model_params_override='(.*)'", override)
+    assert match is not None
+    params = model_registry.GetParams("image.digits.AmoebaNetDigits", "Train")
+    params.FromText(match[1], separator=";")
+    assert params.input.batch_size == 16
+    p = params.task.pipeline
+    p.Set(name="pipeline", cell_tpl=p.cell_tpl[:NUM_CELLS])
+    return p.Set(devices=[f"cpu:{i}" for i in range(number)]).Instantiate()
+
+
+def test_a_pipeline_accepts_lists_of_cells() -> None:
+    best = found(Constraints(num_devices=2, num_replicas=1, schedule="gpipe")).fastest[
+        0
+    ]
+    candidate = dataclasses.replace(
+        best.candidate, num_micro_batches=8, recompute=(0, 2), offload=(1,)
+    )
+    pipeline = pipeline_of(dataclasses.replace(best, candidate=candidate))
+    p = pipeline.params
+    assert (p.recompute, p.offload) == ([0, 2], [1])
+    assert {Kind.OFFLOAD, Kind.RECOMPUTE} <= pipeline.schedule.kinds
+
+
 @pytest.mark.parametrize(
     "constraints",
     [
@@ -161,18 +191,7 @@ def test_the_breakdown_adds_up_to_the_step() -> None:
 def test_a_pipeline_accepts_the_flags(constraints: Constraints) -> None:
     device = dataclasses.replace(LARGE, host_bandwidth=1e9)
     best = found(constraints, device).fastest[0]
-    devices, override = run_flags(best, "input.batch_size : 16")
-    c = best.candidate
-    number = int(devices.removeprefix("--devices="))
-    assert number == c.num_replicas * c.num_devices
-    match = re.fullmatch("--model_params_override='(.*)'", override)
-    assert match is not None
-    params = model_registry.GetParams("image.digits.AmoebaNetDigits", "Train")
-    params.FromText(match[1], separator=";")
-    assert params.input.batch_size == 16
-    p = params.task.pipeline
-    p.Set(name="pipeline", cell_tpl=p.cell_tpl[:NUM_CELLS])
-    pipeline = p.Set(devices=[f"cpu:{i}" for i in range(number)]).Instantiate()
+    c, pipeline = best.candidate, pipeline_of(best)
     assert list(pipeline.boundaries) == list(best.boundaries)
     schedule = pipeline.schedule
     assert schedule.num_micro_batches == c.micro_batches_per_replica

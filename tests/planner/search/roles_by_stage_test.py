@@ -28,24 +28,27 @@ from tests.planner.made_up_model import (
 
 RESIDUALS, VALUE = 1_000, 10
 SLOW, FAST = 1e3, 1e8  # Bytes per second to the host.
+BOUNDARIES = [4, 8, 12, 16]
 
 
 def cells(number: int, seed: int | None = None) -> ModelCosts:
     """Returns cells whose residuals are all that counts: equal ones, or by seed."""
     draw = random.Random(seed)
     residuals, flops = [RESIDUALS] * number, [1_000] * number
+    weights = [0] * number
     if seed is not None:
         residuals = [draw.randrange(1, RESIDUALS) for _ in residuals]
         flops = [draw.randrange(1, 2_000) for _ in flops]
+        weights = [draw.randrange(50) for _ in weights]
     calls = [
-        CallBytes(0, 0, each, 0, True, [i], [i + 1])
-        for i, each in enumerate([*residuals, 0])
+        CallBytes(w, w, each, 0, True, [i], [i + 1])
+        for i, (each, w) in enumerate(zip([*residuals, 0], [*weights, 0], strict=True))
     ]
     return ModelCosts(
         num_rows=1,
         flops=flops,
         num_parameters=[0] * number,
-        slot_bytes=[0] * number,
+        slot_bytes=[2 * x for x in weights],
         calls=calls,
         value_bytes=dict.fromkeys(range(1, number + 1), VALUE),
         allocator_loss=0.0,
@@ -57,15 +60,16 @@ def by_stage(
     memory: int,
     host_bandwidth: float | None = None,
     seed: int | None = None,
+    num_replicas: int = 1,
 ) -> Evaluation | None:
     """Returns sixteen cells on four devices with eight micro-batches."""
     model = cells(16, seed)
     device = dataclasses.replace(made_up_device(memory), host_bandwidth=host_bandwidth)
-    candidate = Candidate(1, 4, 1, 8, schedule, "always")
+    candidate = Candidate(num_replicas, 4, 1, 8 * num_replicas, schedule, "always")
     seconds = flops_time(model, device, "float32")
-    offloads = host_bandwidth is not None
-    search = RolesByStage(candidate, model, seconds, [device] * 4, offloads)
-    return search.evaluate([4, 8, 12, 16])
+    kinds = True, host_bandwidth is not None
+    search = RolesByStage(candidate, model, seconds, [device] * 4, *kinds)
+    return search.evaluate(BOUNDARIES)
 
 
 def test_only_stages_with_too_many_micro_batches_recompute() -> None:
@@ -114,8 +118,18 @@ def test_random_cells_fit_in_their_roles(schedule: str, seed: int) -> None:
     draw = random.Random(seed)
     memory = draw.randrange(2 * RESIDUALS, 8 * RESIDUALS)
     bandwidth = draw.choice([None, 1e5, 3e5, 1e6, 1e7])
-    evaluation = by_stage(schedule, memory, bandwidth, seed)
+    num_replicas = draw.choice([1, 2])
+    evaluation = by_stage(schedule, memory, bandwidth, seed, num_replicas)
     if evaluation is None:
+        never, always = (
+            Candidate(num_replicas, 4, 1, 8 * num_replicas, schedule, policy)
+            for policy in ("never", "always")
+        )
+        fit = [
+            max(DeviceNeeds(x, cells(16, seed)).by_device(BOUNDARIES)) <= memory
+            for x in (never, always)
+        ]
+        assert fit in ([True, True], [False, False])
         return
     candidate = evaluation.candidate
     recomputed, offloaded = map(set, candidate.roles(16))
@@ -167,3 +181,5 @@ def test_what_must_not_offload_recomputes() -> None:
     for seed in range(0, 40, 3):
         _, evaluations = planned(seed, 1e7, Constraints(offload="never"))
         assert not any(x.candidate.offloads for x in evaluations)
+    _, evaluations = planned(9, 1e7, Constraints(offload="never"))
+    assert evaluations[0].candidate.is_by_stage
