@@ -23,7 +23,7 @@ OnError: TypeAlias = Callable[[str, Exception], None]
 
 _NOT_DATASETS = ("Task", "Model")
 _MAX_NEAR = 5
-_PARAMS = Path(__file__).resolve().parents[1] / "params"  # The library's models.
+_PARAMS = Path(__file__).absolute().parents[1] / "params"  # The library's models.
 _REGISTERED = re.compile(
     r"^@model_registry\.RegisterSingleTaskModel\nclass (\w+)", re.MULTILINE
 )
@@ -213,7 +213,8 @@ def _is_of_library(name: str) -> bool:
     """Returns True if `params.NAME` would be imported from this library's folder."""
     spec = importlib.util.find_spec("params")
     folders = (spec and spec.submodule_search_locations) or ()
-    is_here = [Path(folder).resolve() for folder in folders] == [_PARAMS]
+    is_here = [Path(folder).absolute() for folder in folders] == [_PARAMS]
+    is_here |= [Path(folder).resolve() for folder in folders] == [_PARAMS.resolve()]
     return is_here and all(part.isidentifier() for part in name.split("."))
 
 
