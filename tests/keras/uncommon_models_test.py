@@ -56,6 +56,7 @@ def test_an_output_in_a_list_is_predicted_as_keras_does(kind: Any) -> None:
     _assert_alike(make, numbers(B, WIDTH), numbers(B, 3))
 
 
+@pytest.mark.exhaustive
 def test_a_layer_in_one_cell_adds_a_loss_at_each_call() -> None:
     def make() -> keras.Model:
         x = keras.Input((WIDTH,))
@@ -66,6 +67,7 @@ def test_a_layer_in_one_cell_adds_a_loss_at_each_call() -> None:
     _assert_alike(make, numbers(B, WIDTH), numbers(B, 2))
 
 
+@pytest.mark.exhaustive
 def test_a_loss_that_only_training_adds_stands_beside_a_masked_loss() -> None:
     class Penalty(layers.Layer):
         def call(self, x: Any, training: bool = False) -> Any:
@@ -86,6 +88,7 @@ def test_a_loss_that_only_training_adds_stands_beside_a_masked_loss() -> None:
     _assert_alike(make, tokens, numbers(B, T, 2))
 
 
+@pytest.mark.exhaustive
 def test_a_mask_reaches_a_model_within_that_casts() -> None:
     tokens = np.tile([[3, 1, 0, 0, 0], [2, 0, 0, 0, 0]], [B // 2, 1]).astype("int32")
 
@@ -174,6 +177,7 @@ class _DrawingCell(layers.Layer):
         return y, [y]
 
 
+@pytest.mark.exhaustive
 def test_draws_in_a_loop_are_refused() -> None:
     """All steps would draw the same numbers there."""
 
@@ -203,6 +207,7 @@ def _heads(dtype: str) -> Callable[[], keras.Model]:
     return make
 
 
+@pytest.mark.exhaustive
 def test_logits_pass_layers_that_return_their_input() -> None:
     y = [numbers(B, 2), np.eye(3, dtype="float32")[np.arange(B) % 3]]
     loss = ["mse", "categorical_crossentropy"]

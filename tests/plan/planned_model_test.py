@@ -170,9 +170,11 @@ def test_why_slices_do_not_help_is_said(
         model.plan(DEVICES, CONSTRAINTS)
 
 
-def test_what_a_candidate_sets_is_not_changed_twice() -> None:
-    model = PlannedModel(TINY)
-    model._task.pipeline.offload = "always"
+@pytest.mark.parametrize("offload", ["always", "auto"])
+def test_what_a_candidate_sets_is_not_changed_twice(offload: str) -> None:
+    params = model_registry.GetParams(TINY, "Train")
+    params.task.pipeline.offload = offload
+    model = PlannedModel(TINY, params=params)
     assert model.changes() == ["task.pipeline.offload : None"]
     assert model.changes({"offload"}) == []
 

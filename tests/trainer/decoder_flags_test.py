@@ -23,6 +23,7 @@ def untrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.exhaustive
 def test_lines_are_translated_as_in_python(untrained: Path) -> None:
     """By a model that has learned nothing."""
     sources = ["b a", "", "a b c", "c"]

@@ -165,9 +165,8 @@ def pipeline_of(best: Evaluation) -> PipeliningLayer:
 
 
 def test_a_pipeline_accepts_lists_of_cells() -> None:
-    best = found(Constraints(num_devices=2, num_replicas=1, schedule="gpipe")).fastest[
-        0
-    ]
+    constraints = Constraints(num_devices=2, num_replicas=1, schedule="gpipe")
+    best = found(constraints, LARGE).fastest[0]
     candidate = dataclasses.replace(
         best.candidate, num_micro_batches=8, recompute=(0, 2), offload=(1,)
     )

@@ -54,6 +54,7 @@ def profiled(folder: Path) -> tuple[dict[str, bytes], list[str]]:
     return _run(folder / "profiled", 4)
 
 
+@pytest.mark.exhaustive
 def test_profiling_changes_no_byte(folder: Path, plain: Any, profiled: Any) -> None:
     assert profiled[0] == plain[0]
     metrics = [folder / name / "metrics.jsonl" for name in ("plain", "profiled")]
