@@ -198,7 +198,10 @@ def _try_in_jobs(
 
 
 def main() -> None:
-    """Records tests, or tries mutants; ends with 1 if one lived or is not recorded."""
+    """Records tests, or tries mutants.
+
+    Ends with 1 if a mutant lived or is not recorded.
+    """
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--lines", type=Path, required=True, help="by test, a file")
     parser.add_argument("--record", nargs="+", metavar="TESTS", help="files, folders")

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from lingvo_pipe.tools.port_check.source_check import check_source
+from tests.port_check.expected_findings import Finding, assert_finds
 
 HEAD = """\
 import lingvo.compat as tf
 from lingvo.core import base_layer, builder, layers, py_utils
 """
 LAYER = f"{HEAD}class Layer(base_layer.BaseLayer):"
-# A file, and of each finding its line, kind, what is there and a part of the remedy.
-Finding = tuple[int, str, str, str]
+# A file, and what is found there.
 CASES: dict[str, tuple[str, list[Finding]]] = {
     "the step in a forward pass": (
         f"""{LAYER}
@@ -168,8 +167,4 @@ layers.LayerNormLayer.Params().Set(input_dim=3)
 
 @pytest.mark.parametrize(("source", "expected"), CASES.values(), ids=CASES)
 def test_findings(source: str, expected: list[Finding]) -> None:
-    report = [found for found in check_source(source) if found.kind != "import"]
-    found = [(each.line, each.kind, each.what) for each in report]
-    assert found == [each[:3] for each in expected]
-    for each, (*_, remedy) in zip(report, expected, strict=True):
-        assert remedy in each.instead
+    assert_finds(source, expected)

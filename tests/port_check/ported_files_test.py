@@ -84,14 +84,14 @@ def test_all_lines_that_are_added_are_named(name: str) -> None:
 def test_new_names_are_listed_with_the_lines_that_they_replace(name: str) -> None:
     """The first line of a method's body is listed with the method's head."""
     listed: defaultdict[int, str] = defaultdict(str)
-    for found in check_source("\n".join(lingvos(FILES[name]))):
-        listed[found.line] += f"{found.instead} "
-    own = set(re.findall(r"^#\+ *def (\w+)", FILES[name], re.MULTILINE))
+    for finding in check_source("\n".join(lingvos(FILES[name]))):
+        listed[finding.line] += f"{finding.instead} "
+    methods = set(re.findall(r"^#\+ *def (\w+)", FILES[name], re.MULTILINE))
     number = 0
     for before, line in itertools.pairwise(FILES[name].splitlines()):
         number += not before.startswith("#+")
         if before.endswith("#-") and line.startswith("#+"):
-            new = _names(line) - _names(before) - own
+            new = _names(line) - _names(before) - methods
             shown = _names(listed[number] + listed[number - 1])
             assert not new or new & shown, line
 

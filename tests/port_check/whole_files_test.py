@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lingvo_pipe.tools.port_check.source_check import check_source
+from tests.port_check.expected_findings import Finding, assert_finds
 
 LAYER = """\
 import lingvo.compat as tf
@@ -14,8 +14,6 @@ class Layer(base_layer.BaseLayer):
 TASK = LAYER.replace("Layer(base_layer.BaseLayer)", "Task(base_model.BaseTask)")
 SCHEDULE = LAYER.replace("Layer(base_layer.BaseLayer)", "Rate(schedule.BaseSchedule)")
 DECODE_ARGUMENTS = "self, theta, input_batch, first_ids, eos_id, on_stages"
-# A file, and of each finding its line, kind, what is there and a part of the remedy.
-Finding = tuple[int, str, str, str]
 INCOMPLETE: Finding = (
     3,
     "change",
@@ -304,8 +302,4 @@ class Builder(lingvo.core.builder.Base):
 
 @pytest.mark.parametrize(("source", "expected"), CASES.values(), ids=CASES)
 def test_findings(source: str, expected: list[Finding]) -> None:
-    report = [found for found in check_source(source) if found.kind != "import"]
-    found = [(each.line, each.kind, each.what) for each in report]
-    assert found == [each[:3] for each in expected]
-    for each, (*_, remedy) in zip(report, expected, strict=True):
-        assert remedy in each.instead
+    assert_finds(source, expected)

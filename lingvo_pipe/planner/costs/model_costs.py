@@ -73,12 +73,37 @@ class ModelCosts:
 
         The schedule decides where and when. The loss has the last cell's roles.
         """
-        cells = [*range(self.num_cells), self.num_cells - 1]
+        last = self.num_cells - 1
         calls = [
-            call._replace(recomputed=i in recomputed, offloaded=i in offloaded)
-            for i, call in zip(cells, self.calls, strict=True)
+            call._replace(
+                recomputed=min(i, last) in recomputed,
+                offloaded=min(i, last) in offloaded,
+            )
+            for i, call in enumerate(self.calls)
         ]
         return dataclasses.replace(self, calls=calls)
+
+    def part(self, start: int, end: int) -> ModelCosts:
+        """Returns the costs of cells `start` to `end` - 1, numbered from 0.
+
+        The loss is a part of the last cell.
+        """
+        stop = end + (end == self.num_cells)
+        inside = [
+            (num_bytes, [i - start for i in calls if start <= i < stop])
+            for num_bytes, calls in self.shared_weights
+        ]
+        return dataclasses.replace(
+            self,
+            flops=self.flops[start:end],
+            num_parameters=self.num_parameters[start:end],
+            slot_bytes=self.slot_bytes[start:end],
+            calls=self.calls[start:stop],
+            shared_weights=[SharedWeight(*x) for x in inside if len(x[1]) > 1],
+            weight_shares=self.weight_shares[start:end],
+            output_shares=self.output_shares[start:end],
+            host_slot_bytes=self.host_slot_bytes[start:end],
+        )
 
     @property
     def without_host(self) -> ModelCosts:

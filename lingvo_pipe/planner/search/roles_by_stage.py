@@ -19,8 +19,6 @@ import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from lingvo_pipe.pipeline.memory.call_bytes import SharedWeight
-from lingvo_pipe.pipeline.memory.stage_memory import StageMemory
 from lingvo_pipe.pipeline.memory.stage_needs import StageNeeds
 from lingvo_pipe.pipeline.schedules.by_name import make_schedule
 from lingvo_pipe.pipeline.schedules.offload import stage_kinds
@@ -152,15 +150,17 @@ class RolesByStage:
     def of_stage(self, stage: int, start: int, end: int) -> Roles | None:
         """Returns roles with which a stage's cells fit, or None if none are found."""
         limit = self._devices[stage].usable_bytes - self._slots.largest(start, end)
-        stop = end + (end == self._model.num_cells)
+        part, is_alone = self._model.part(start, end), self._candidate.num_replicas == 1
         cells = sorted(range(start, end), key=self._bytes_per_second, reverse=True)
 
         def roles(num_recomputed: int, num_offloaded: int) -> Roles:
             return Roles(cells[:num_recomputed], cells[len(cells) - num_offloaded :])
 
         def fits(*numbers: int) -> bool:
-            memory = self._memory(start, stop, roles(*numbers))
-            return self._needs.of(memory)(stage, 0, stop - start) <= limit
+            from_start = ([i - start for i in chosen] for chosen in roles(*numbers))
+            model = part.with_roles(*from_start)
+            memory = model.memory if is_alone else model.replicated_memory
+            return self._needs.of(memory)(stage, 0, len(part.calls)) <= limit
 
         may_recompute = Kind.RECOMPUTE in self._kinds[stage]
         hidden = self._num_hidden(stage, cells)
@@ -175,25 +175,6 @@ class RolesByStage:
             if number == 0:
                 break
         return roles(*min(fitting)) if fitting else None
-
-    def _memory(self, start: int, stop: int, roles: Roles) -> StageMemory:
-        """Returns the memory of calls `start` to `stop` - 1, counted from 0."""
-        model, last = self._model, self._model.num_cells - 1
-        calls = [
-            call._replace(
-                recomputed=min(i, last) in roles.recomputed,
-                offloaded=min(i, last) in roles.offloaded,
-            )
-            for i, call in enumerate(model.calls[start:stop], start)
-        ]
-        shared = []
-        if self._candidate.num_replicas == 1:
-            for num_bytes, users in model.shared_weights:
-                here = [user - start for user in users if start <= user < stop]
-                shared += [SharedWeight(num_bytes, here)] if len(here) > 1 else []
-        return StageMemory(
-            calls, model.value_bytes, model.in_place, shared, model.allocator_loss
-        )
 
     def _bytes_per_second(self, cell: int) -> float:
         freed = self._model.calls[cell].residuals

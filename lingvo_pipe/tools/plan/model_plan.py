@@ -61,7 +61,7 @@ class Plan:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """The fastest way of each variant and, if faster, by stage; fastest first.
+        """The fastest way of each variant and, if faster, by stage, sorted by time.
 
         `bytes` is for the device that has the least memory left, of `usable_bytes`.
         `kinds` are the devices of a pipeline. `price` is for a million examples.

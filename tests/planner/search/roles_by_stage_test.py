@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import random
 
 import pytest
 
-from lingvo_pipe.pipeline.memory.call_bytes import CallBytes
+from lingvo_pipe.pipeline.memory.call_bytes import CallBytes, SharedWeight
 from lingvo_pipe.pipeline.schedules.check import check
 from lingvo_pipe.planner.costs.device_needs import DeviceNeeds
 from lingvo_pipe.planner.costs.flops_time_model import flops_time
@@ -20,8 +21,10 @@ from lingvo_pipe.planner.search.fitting_plan import NothingFits, plan
 from lingvo_pipe.planner.search.roles_by_stage import RolesByStage
 from tests.planner.made_up_model import (
     BATCH_SIZE,
+    NUM_CELLS,
     NUM_DEVICES,
     made_up_device,
+    made_up_model,
     made_up_models,
     schedule_of,
 )
@@ -183,3 +186,19 @@ def test_what_must_not_offload_recomputes() -> None:
         assert not any(x.candidate.offloads for x in evaluations)
     _, evaluations = planned(9, 1e7, Constraints(offload="never"))
     assert evaluations[0].candidate.is_by_stage
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_a_part_of_a_model_needs_the_memory_of_its_cells(is_alone: bool) -> None:
+    shared = [SharedWeight(100, [0, 3]), SharedWeight(50, [1, 4, 5])]
+    model = dataclasses.replace(made_up_model(2), shared_weights=shared)
+    whole = model.memory if is_alone else model.replicated_memory
+    for start, end in itertools.combinations(range(NUM_CELLS + 1), 2):
+        part = model.part(start, end)
+        memory, number = part.memory, len(part.calls)
+        if not is_alone:
+            memory = part.replicated_memory
+        stop = start + number
+        assert stop == end + (end == NUM_CELLS)
+        assert memory.held(0, number) == whole.held(start, stop)
+        assert memory.stash(0, number) == whole.stash(start, stop)
