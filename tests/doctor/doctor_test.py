@@ -16,6 +16,7 @@ from lingvo_pipe.pipeline.devices.own_addresses import unused_ports
 from lingvo_pipe.pipeline.devices.stage_devices import stage_devices
 from lingvo_pipe.pipeline.schedules.by_name import SCHEDULE_NAMES
 from lingvo_pipe.pipeline.schedules.recompute import POLICIES
+from lingvo_pipe.planner.resources.device_model import DeviceModel
 from lingvo_pipe.tools.doctor import measurements
 from lingvo_pipe.tools.doctor.byte_matrix import (
     Combination,
@@ -33,12 +34,13 @@ CPUS = [f"/job:localhost/replica:0/task:0/device:CPU:{i}" for i in range(8)]
 
 
 # A device's calibration, which the planner's tests measure.
-_MEASURED = SimpleNamespace(
-    memory=1e9,
+_MEASURED = DeviceModel(
+    name="measured",
+    memory=10**9,
+    reserved=0,
+    flops={},
     memory_bandwidth=1e9,
-    operation_seconds=1e-5,
     link_bandwidth=1e9,
-    link_seconds=1e-5,
 )
 
 

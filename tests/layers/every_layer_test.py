@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import pkgutil
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,13 @@ from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.core.layer_tree import accumulator_paths
 from lingvo_pipe.layers.local_loss import LocalLossLayer
 from lingvo_pipe.layers.sequential import FetchLayer
-from tests.layers.layer_examples import EXAMPLES, example_inputs, example_layer, run
+from tests.layers.layer_examples import (
+    ACTIVATIONS,
+    EXAMPLES,
+    example_inputs,
+    example_layer,
+    run,
+)
 from tests.layers.sliced_layers import weighted_sum
 from tests.support.cases import exhaustive
 from tests.support.errors import fails
@@ -27,12 +35,29 @@ from tests.support.errors import fails
 IDENTITIES_AND_FUNCTIONS = (ArgIndexLayer, FetchLayer, FnLayer, LocalLossLayer)
 # Larger examples of a cell of AmoebaNet.
 LARGE = ("normal_cell", "first_cell_of_a", "reduction_cell_of_c")
-CASES = [exhaustive(name) if name in LARGE else name for name in EXAMPLES]
-every_example = pytest.mark.parametrize("example", CASES)
-every_example_that_computes = pytest.mark.parametrize(
-    "example",
+# Differ from other examples in nothing but their function or inputs.
+ALIKE = (*(f"activation_{name}" for name in ACTIVATIONS[2:]), "first_cell")
+
+
+def _examples(names: Iterable[str], *left_out: str) -> pytest.MarkDecorator:
+    """Parametrizes a test by examples, of which some are left to the exhaustive one."""
+    cases = [exhaustive(x) if x in left_out else x for x in names]
+    return pytest.mark.parametrize("example", cases)
+
+
+every_example = _examples(EXAMPLES, *LARGE)
+every_kind = _examples(EXAMPLES, *LARGE, *ALIKE)
+every_kind_that_computes = _examples(
     [e for e, x in EXAMPLES.items() if x.params.cls not in IDENTITIES_AND_FUNCTIONS],
+    *LARGE,
+    *ALIKE,
 )
+
+
+@functools.cache
+def shared_layer(example: str, **params: Any) -> Any:
+    """Returns the layer of an example, for tests that leave it as it is."""
+    return example_layer(example, **params)
 
 
 def public_layers(package_name: str) -> set[type]:
@@ -53,7 +78,7 @@ def test_there_is_an_example_of_every_layer() -> None:
     assert layers == {example.params.cls for example in EXAMPLES.values()}
 
 
-@every_example
+@every_kind
 def test_params_survive_copies_and_texts(example: str) -> None:
     p = EXAMPLES[example].params.Copy().Set(name="root")
     read = p.cls.Params().FromText(p.ToText())
@@ -72,7 +97,7 @@ def test_params_survive_copies_and_texts(example: str) -> None:
 
 @every_example
 def test_outputs_have_the_shapes_of_fprop_meta(example: str) -> None:
-    layer, inputs = example_layer(example), example_inputs(example)
+    layer, inputs = shared_layer(example), example_inputs(example)
     expected = [shape for shape in EXAMPLES[example].outputs if shape is not None]
     outputs = run(layer, layer.theta, inputs)
     assert [tuple(output.shape) for output in outputs] == expected
@@ -81,9 +106,9 @@ def test_outputs_have_the_shapes_of_fprop_meta(example: str) -> None:
     assert meta.out_shapes == tuple(EXAMPLES[example].outputs)
 
 
-@every_example
+@every_kind
 def test_inputs_may_be_arrays(example: str) -> None:
-    layer, inputs = example_layer(example), example_inputs(example)
+    layer, inputs = shared_layer(example), example_inputs(example)
     arrays = [None if x is None else x.numpy() for x in inputs]
     with ForwardContext(step=3, first_example=0):
         outputs = tf.nest.flatten(layer(*arrays))
@@ -98,7 +123,7 @@ def is_floating(x: tf.Tensor | None) -> bool:
 
 @every_example
 def test_gradients_are_finite_differences(example: str) -> None:
-    layer = example_layer(example, dtype=tf.float64)
+    layer = shared_layer(example, dtype=tf.float64)
     inputs = example_inputs(example, tf.float64)
     variables = tf.nest.flatten(layer.vars)
     values = [*tf.nest.flatten(layer.theta), *filter(is_floating, inputs)]
@@ -128,9 +153,9 @@ def test_gradients_are_finite_differences(example: str) -> None:
         assert i >= len(variables) or np.any(gradient), variables[i].name
 
 
-@every_example
+@every_kind
 def test_evaluation_is_deterministic_and_knows_no_step(example: str) -> None:
-    layer, inputs = example_layer(example), example_inputs(example)
+    layer, inputs = shared_layer(example), example_inputs(example)
     unknown = {"step": None, "first_example": None, "do_eval": True}
     first = run(layer, layer.theta, inputs, **unknown)
     for second in (
@@ -154,10 +179,10 @@ def halves(layer: Any, inputs: list[Any], **context: Any) -> list[np.ndarray]:
     return [np.concatenate(pair) for pair in zip(*parts, strict=True)]
 
 
-@every_example
+@every_kind
 def test_examples_know_nothing_of_each_other(example: str) -> None:
     """Batch norm in training is excepted."""
-    layer = example_layer(example, dtype=tf.float64)
+    layer = shared_layer(example, dtype=tf.float64)
     inputs = example_inputs(example, tf.float64)
     mixes = any(isinstance(d, BatchNormLayer) for d in layer.Descendants())
     for context in [{"do_eval": True}, {"do_eval": False}][: 1 if mixes else 2]:
@@ -167,10 +192,10 @@ def test_examples_know_nothing_of_each_other(example: str) -> None:
             np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
 
 
-@every_example
+@every_kind
 def test_bfloat16_is_float32_except_rounding(example: str) -> None:
-    wide = example_layer(example)
-    narrow = example_layer(example, fprop_dtype=tf.bfloat16, dtype=tf.float32)
+    wide = shared_layer(example)
+    narrow = shared_layer(example, fprop_dtype=tf.bfloat16, dtype=tf.float32)
     inputs = example_inputs(example, tf.bfloat16)
     with tf.GradientTape() as tape:
         theta = narrow.theta
@@ -192,17 +217,17 @@ def test_bfloat16_is_float32_except_rounding(example: str) -> None:
         assert error < 0.05
 
 
-@every_example_that_computes
+@every_kind_that_computes
 def test_inputs_are_cast_to_fprop_dtype(example: str) -> None:
-    layer = example_layer(example, fprop_dtype=tf.bfloat16)
+    layer = shared_layer(example, fprop_dtype=tf.bfloat16)
     outputs = run(layer, layer.theta, example_inputs(example))
     assert outputs[0].dtype == tf.bfloat16
 
 
-@every_example
+@every_kind
 def test_a_forward_pass_is_a_pure_function(example: str) -> None:
     """No variable is read or written but through theta; no stateful operation runs."""
-    layer, inputs = example_layer(example), example_inputs(example)
+    layer, inputs = shared_layer(example), example_inputs(example)
     function = tf.function(lambda theta, args: run(layer, theta, args), autograph=False)
     graph = function.get_concrete_function(layer.theta, inputs).graph
     assert not [t for t in graph.external_captures if t.dtype == tf.resource]
@@ -212,12 +237,12 @@ def test_a_forward_pass_is_a_pure_function(example: str) -> None:
     assert not [t for t in types if graph.op_def_for_type(t).is_stateful]
 
 
-@every_example
-@pytest.mark.parametrize("do_eval", [False, True])
+@every_kind
+@pytest.mark.parametrize("do_eval", [False, exhaustive(True)])
 def test_a_graph_computes_what_eager_execution_does(
     example: str, do_eval: bool
 ) -> None:
-    layer, inputs = example_layer(example), example_inputs(example)
+    layer, inputs = shared_layer(example), example_inputs(example)
     compiled = tf.function(
         lambda theta, args, step, first_example: run(
             layer, theta, args, step=step, first_example=first_example, do_eval=do_eval
@@ -233,9 +258,9 @@ def test_a_graph_computes_what_eager_execution_does(
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
-@every_example
+@every_kind
 def test_theta_and_accumulators_have_the_structure_of_vars(example: str) -> None:
-    layer = example_layer(example)
+    layer = shared_layer(example)
     tf.nest.assert_same_structure(layer.vars, layer.theta)
     assert list(layer.VariablePaths().values()) == [
         variable

@@ -23,7 +23,7 @@ from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices import stage_devices  # noqa: F401  Asks for several.
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from tests.pipeline.plain_model import by_path, bytes_of
-from tests.support.cases import exhaustive
+from tests.support.cases import exhaustive, fast_cases
 from tests.support.errors import fails
 
 DIM, NUM_CLASSES, NUM_LAYERS, BATCH = 4, 3, 5, 6
@@ -115,7 +115,10 @@ def _written_out(
     return total, losses
 
 
-@pytest.mark.parametrize(("scheme", "chunks"), SCHEMES)
+# Of the others, one is the plain model, and the blocks of `greedy` are simpler.
+@pytest.mark.parametrize(
+    ("scheme", "chunks"), fast_cases(SCHEMES, [("chunked", 2), ("overlapping", None)])
+)
 @pytest.mark.parametrize(
     "params",
     [exhaustive({}), {"splits": 2, "num_micro_batches": 3, "schedule": "local"}],

@@ -93,7 +93,9 @@ def test_gradients_and_sums_are_those_of_transposed_data(
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.exhaustive
 def test_gradients_are_those_of_the_plain_model() -> None:
+    """They follow from the test above and from `plain_model_test`."""
     layer, batch = _layer(1, 3, with_norm=False), _batch(1, 7)
     result = gradients(layer, batch, loss=_last_logits_by_time)
     plain = plain_gradients(layer, batch, _last_logits_by_time)

@@ -106,15 +106,21 @@ CELLS: dict[str, list[InstantiableParams]] = {
     "integers alone": _functions(
         lambda x: tf.cast(x > 0, tf.int32), lambda i: tf.cast(i, tf.float32)
     ),
-    "strings, bools, bytes": _functions(
-        lambda x: (x, tf.as_string(x), x > 0, tf.cast(x > 0, tf.uint8)),
-        lambda x, s, b, u: (
-            tf.where(b, x, 0 * tf.strings.to_number(s)) + tf.cast(u, tf.float32)
+    "lists, namedtuples, None, and many dtypes in a map": _functions(
+        lambda x: {
+            "pair": Pair(x, tf.cast(x > 0, tf.uint8)),
+            "list": [tf.signal.fft(tf.cast(x, tf.complex64)), (tf.as_string(x), None)],
+            "positive": x > 0,
+        },
+        lambda m: (
+            tf.where(
+                m["positive"],
+                m["pair"].a,
+                0 * tf.strings.to_number(m["list"][1][0]),
+            )
+            + tf.abs(m["list"][0])
+            + tf.cast(m["pair"].b, tf.float32)
         ),
-    ),
-    "a map of lists, namedtuples, None": _functions(
-        lambda x: {"pair": Pair(x, x + 1), "list": [x, (x * 2, None)]},
-        lambda m: m["pair"].a * m["pair"].b + m["list"][1][0],
     ),
     "scalars": _functions(
         lambda x: (x, tf.reduce_mean(x), 2.0), lambda x, mean, two: x - two * mean
@@ -150,6 +156,7 @@ CELLS: dict[str, list[InstantiableParams]] = {
 SIMPLE = {
     *("integers alone", "what no one uses", "the same twice", "cells without weights"),
     *("frozen", "an input used late", "control flow", "scalars", "several users"),
+    "complex",
 }
 INPUTS: dict[str, Callable[[tf.Tensor, tf.Tensor], list[tf.Tensor]]] = {
     "sparse gradients": lambda x, mask: [tf.constant([1, 1, 4, 0])],

@@ -115,10 +115,15 @@ class LeaveLayer(BaseLayer):
         return self.dense.FProp(theta.dense, state.hidden + state.skipped)
 
 
-def image_cells(batch_norm: bool = True) -> list[InstantiableParams]:
-    """Returns six cells of a convolutional net with batch norm and dropout."""
+def image_cells(
+    batch_norm: bool = True, num_convolutions: int = 4
+) -> list[InstantiableParams]:
+    """Returns cells of a convolutional net with batch norm and dropout.
+
+    After up to four convolutions come a pooling and a dense layer.
+    """
     cells = []
-    for num_in in (1, 4, 4, 4):
+    for num_in in (1, 4, 4, 4)[:num_convolutions]:
         sub = [Conv2DLayer.Params().Set(filter_shape=[3, 3, num_in, 4])]
         if batch_norm:
             sub.append(BatchNormLayer.Params().Set(dim=4, decay=0.5))

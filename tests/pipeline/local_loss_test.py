@@ -143,14 +143,20 @@ def _sends(layer: PipeliningLayer) -> list[str]:
     return found
 
 
-def test_no_gradient_crosses_the_boundary_of_a_block() -> None:
-    layer = pipeline(cells(), [3, 7, 9], 4)
+@pytest.mark.parametrize(
+    ("splits", "sends"),
+    [
+        exhaustive([3, 7, 9], ["0 1", "1 2"]),
+        ([1, 3, 9], ["0 1", "1 0", "1 2"]),  # The first block has two stages.
+    ],
+)
+def test_no_gradient_crosses_the_boundary_of_a_block(
+    splits: list[int], sends: list[str]
+) -> None:
+    """Within a block gradients do cross."""
+    layer = pipeline(cells(), splits, 4)
     gradients(layer, batch(8))
-    assert sorted(set(_sends(layer))) == ["0 1", "1 2"]
-    # Within a block gradients do cross.
-    layer = pipeline(cells(), [1, 3, 9], 4)
-    gradients(layer, batch(8))
-    assert sorted(set(_sends(layer))) == ["0 1", "1 0", "1 2"]
+    assert sorted(set(_sends(layer))) == sends
 
 
 def _peak(num_blocks: int, num_micro_batches: int, schedule: str) -> int:

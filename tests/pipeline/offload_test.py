@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -47,6 +48,12 @@ def _params(dim: int = DIM, **values: Any) -> InstantiableParams:
 def _batch(rows: int = ROWS, dim: int = DIM) -> tuple[list[tf.Tensor], NestedMap]:
     x = tf.random.stateless_normal([rows, dim], [1, 2])
     return [x], NestedMap(label=tf.range(rows) % 3, weight=tf.ones([rows]))
+
+
+@functools.cache
+def _of_one_stage() -> NestedMap:
+    """Returns the results of one stage that neither recomputes nor offloads."""
+    return gradients(_params(recompute="never").Instantiate(), _batch())
 
 
 def _file(folder: Path, schedule: Any) -> str:
@@ -137,11 +144,10 @@ def test_tpus_are_refused() -> None:
 def test_offload_changes_no_byte(values: dict[str, Any]) -> None:
     if values.get("schedule") == "interleaved":
         values = {**values, "stages_per_device": 2}
-    want = gradients(_params(recompute="never").Instantiate(), _batch())
     layer = _params(**values).Instantiate()
     assert layer.schedule.kinds >= KINDS
     found = gradients(layer, _batch())
-    tf.nest.map_structure(np.testing.assert_array_equal, found, want)
+    tf.nest.map_structure(np.testing.assert_array_equal, found, _of_one_stage())
 
 
 def _with_random_copies(plain: Schedule, rng: random.Random) -> Schedule:
@@ -169,7 +175,6 @@ def test_copies_at_any_place_change_no_byte(
     seed: int, make: Callable[[int, int], Schedule]
 ) -> None:
     rng = random.Random(seed)
-    want = gradients(_params(recompute="never").Instantiate(), _batch())
     plain = make(3, M)
     roles: dict[str, Any] = {"recompute": "never", "offload": "always"}
     if rng.random() < 0.5:
@@ -177,7 +182,7 @@ def test_copies_at_any_place_change_no_byte(
         roles = {"recompute": [0, 1], "offload": [2, 3]}
     layer = _params(splits=3, **roles).Instantiate()
     found = gradients(layer, _batch(), schedule=_with_random_copies(plain, rng))
-    tf.nest.map_structure(np.testing.assert_array_equal, found, want)
+    tf.nest.map_structure(np.testing.assert_array_equal, found, _of_one_stage())
 
 
 @pytest.mark.parametrize("num_replicas", [1, exhaustive(2)])
@@ -194,10 +199,14 @@ def test_the_shards_of_a_batch_are_offloaded_one_after_another(
     )
 
 
+@functools.cache
+def _gpipe(**values: Any) -> PipeliningLayer:
+    return _params(64, schedule="gpipe", splits=2, **values).Instantiate()
+
+
 def _peaks(**values: Any) -> tuple[int, int]:
     """Returns the peak bytes of the first device and of its host."""
-    layer = _params(64, schedule="gpipe", splits=2, **values).Instantiate()
-    batch = _batch(64 * values["num_micro_batches"], 64)
+    layer, batch = _gpipe(**values), _batch(64 * values["num_micro_batches"], 64)
     return layer.PeakBytes(*batch, loss_fn)[0], layer.HostBytes(*batch, loss_fn)[0]
 
 
@@ -208,8 +217,8 @@ def as_on_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_a_cpu_offloads_stays_in_its_memory() -> None:
-    with_offload = _peaks(num_micro_batches=6, offload="always")
-    assert with_offload[0] == _peaks(num_micro_batches=6, recompute="never")[0]
+    with_offload = _peaks(num_micro_batches=12, offload="always")
+    assert with_offload[0] == _peaks(num_micro_batches=12, recompute="never")[0]
     assert with_offload[1] > 0
 
 
@@ -237,7 +246,8 @@ def test_offload_is_a_hint_only_where_it_helps(
 
 
 @pytest.mark.usefixtures("as_on_gpus")
-def test_what_does_not_fit_fits_with_offload() -> None:
+@pytest.mark.parametrize("trains", [False, exhaustive(True)])
+def test_what_does_not_fit_fits_with_offload(trains: bool) -> None:
     batch = _batch(64 * M, 64)
     p = _params(64, splits=2, input_shapes=[(64, 64)], recompute="never")
     needed = p.Copy().Set(offload="always", input_shapes=None).Instantiate()
@@ -247,8 +257,10 @@ def test_what_does_not_fit_fits_with_offload() -> None:
     assert "offload='always'" in str(error.value)
     layer = p.Copy().Set(memory_limit=limit, offload="always").Instantiate()
     assert layer.schedule.kinds == KINDS
-    tf.nest.map_structure(
-        np.testing.assert_array_equal,
-        gradients(layer, batch),
-        gradients(needed, batch),
-    )
+    assert layer.boundaries == needed.boundaries
+    if trains:
+        tf.nest.map_structure(
+            np.testing.assert_array_equal,
+            gradients(layer, batch),
+            gradients(needed, batch),
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from typing import Any
 
@@ -75,8 +76,13 @@ def test_sums_reach_the_outer_context() -> None:
     layer.PostTrainingStepUpdate(layer.AccumulatedTree(accumulators))
 
 
+@functools.cache
+def _image_layer() -> PipeliningLayer:
+    return pipeline(image_cells(batch_norm=False), 2, 2)
+
+
 def test_a_single_gradient_may_be_requested() -> None:
-    layer, (inputs, _) = pipeline(image_cells(batch_norm=False), 2, 2), image_batch(8)
+    layer, (inputs, _) = _image_layer(), image_batch(8)
     one = layer.vars.cells[0].sub[0].w
     with ForwardContext(step=tf.constant(0, tf.int64)), tf.GradientTape() as tape:
         outputs = layer.FProp(layer.theta, *inputs)
@@ -86,7 +92,7 @@ def test_a_single_gradient_may_be_requested() -> None:
 @pytest.mark.parametrize("of_inputs", [True, exhaustive(False)])
 def test_a_gradient_of_a_gradient_is_refused(of_inputs: bool) -> None:
     """Once a penalty on gradients silently had none."""
-    layer, (inputs, _) = pipeline(image_cells(batch_norm=False), 2, 2), image_batch(8)
+    layer, (inputs, _) = _image_layer(), image_batch(8)
     weight = layer.vars.cells[0].sub[0].w
     source = inputs[0] if of_inputs else weight
     context = ForwardContext(step=tf.constant(0, tf.int64))

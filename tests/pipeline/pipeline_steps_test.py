@@ -5,13 +5,14 @@ Shapes: N steps, B examples.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.dropout import DropoutLayer
@@ -98,18 +99,31 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
+def _two_blocks() -> list[InstantiableParams]:
+    """Returns two blocks, of which two equal stages divide the second."""
+    three_blocks = cells()
+    return [*three_blocks[1:6], three_blocks[-1]]
+
+
 @pytest.mark.parametrize(
-    ("batch_size", "num_steps", "chosen"),
-    [exhaustive(8, 6, OPTIONS), exhaustive(7, 6, OPTIONS[1:3]), (7, 3, OPTIONS[2:3])],
+    ("make_cells", "batch_size", "num_steps", "chosen"),
+    [
+        exhaustive(cells, 8, 6, OPTIONS),
+        exhaustive(cells, 7, 6, OPTIONS[1:3]),
+        (_two_blocks, 7, 3, OPTIONS[2:3]),
+    ],
 )
 def test_bytes_are_those_of_steps_one_by_one(
-    batch_size: int, num_steps: int, chosen: list[dict[str, Any]]
+    make_cells: Callable[[], list[InstantiableParams]],
+    batch_size: int,
+    num_steps: int,
+    chosen: list[dict[str, Any]],
 ) -> None:
     batches = _batches(num_steps, batch_size)
-    want = _one_by_one(pipeline(cells(), 1, 4), batches)
+    want = _one_by_one(pipeline(make_cells(), 1, 4), batches)
     for options in chosen:
         others = {k: v for k, v in options.items() if k != "splits"}
-        layer = pipeline(cells(), options["splits"], 4, **others)
+        layer = pipeline(make_cells(), options["splits"], 4, **others)
         result = _at_once(layer, batches)
         assert bytes_of((result.metrics, raw_values(layer))) == want, options
 

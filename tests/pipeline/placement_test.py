@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -34,8 +35,12 @@ PLACES = [
 # Places of which the others have all.
 FURTHER = [["worker:0/cpu:0", "worker:1/cpu:0"], ["cpu:0", "gpu:0"]]
 # Cells, a batch and the schedule, by name.
-MODELS = {
-    "images": (image_cells, image_batch, "gpipe"),
+MODELS: dict[str, tuple[Any, Any, str]] = {
+    "images": (
+        functools.partial(image_cells, num_convolutions=1),
+        image_batch,
+        "gpipe",
+    ),
     "maps": (state_cells, state_batch, "zero_bubble"),
 }
 

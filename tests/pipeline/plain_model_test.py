@@ -68,14 +68,12 @@ def _pipeline(model: str, dtype: tf.DType, num_micro_batches: int) -> Pipelining
 @pytest.mark.parametrize(
     ("sizes", "dtype", "model"),
     [
-        ((10, 4), "float64", "transformer"),
-        ((8, 4), "float32", "image"),
+        ((6, 4), "float64", "transformer"),
         *(
             exhaustive(*case)
             for case in itertools.product(
                 [(8, 4), (30, 4)], TOLERANCES, ["transformer", "image"]
             )
-            if case != ((8, 4), "float32", "image")
         ),
     ],
 )
@@ -100,11 +98,7 @@ def test_gradients_are_those_of_the_plain_model(
     )
 
 
-FAST = [
-    (1, "float32", "image"),
-    (2, "float64", "batch norm"),
-    (4, "float32", "transformer"),
-]
+FAST = [(2, "float32", "batch norm"), (4, "float32", "transformer")]
 
 
 @pytest.mark.parametrize(
@@ -123,11 +117,13 @@ def test_gradients_are_the_bytes_of_gradient_accumulation(
     )
 
 
-@pytest.mark.parametrize(
-    "model", ["transformer", *map(exhaustive, ["image", "batch norm"])]
-)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("model", MODELS)
 def test_gradients_are_the_slopes_of_the_loss(model: str) -> None:
-    """By central differences along directions in the space of all weights."""
+    """By central differences along directions in the space of all weights.
+
+    The plain model has the same gradients, by a tape.
+    """
     layer = _pipeline(model, tf.float64, 2)
     _, make_batch, loss = MODELS[model]
     inputs, targets = make_batch(4)

@@ -17,6 +17,7 @@ from lingvo_pipe.layers.core import forward_context
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.core.weights import WeightParams
+from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from tests.pipeline.example_layers import (
@@ -26,6 +27,7 @@ from tests.pipeline.example_layers import (
     image_cells,
     loss_fn,
     pipeline,
+    state_batch,
 )
 from tests.pipeline.plain_model import assert_close, by_path, bytes_of, plain_gradients
 from tests.support.cases import exhaustive
@@ -107,12 +109,19 @@ def test_moving_averages_move_by_the_moments_of_the_whole_mini_batch(
 def test_bytes_are_those_of_one_stage() -> None:
     found = []
     for splits in (1, [1, 5, 6]):
-        layer, batch = pipeline(image_cells(), splits, 3), image_batch(7)
-        result = gradients(layer, batch)
-        with ForwardContext(do_eval=True):
-            outputs = layer.FProp(layer.theta, *batch[0])
-        results = result.metrics, result.gradients, result.accumulated, outputs
+        result = gradients(pipeline(image_cells(), splits, 3), image_batch(7))
+        results = result.metrics, result.gradients, result.accumulated
         found.append(bytes_of(results))
+    assert found[0] == found[1]
+
+
+@pytest.mark.exhaustive
+def test_outputs_of_an_evaluation_are_those_of_one_stage() -> None:
+    found = []
+    for splits in (1, [1, 5, 6]):
+        layer, (inputs, _) = pipeline(image_cells(), splits, 3), image_batch(7)
+        with ForwardContext(do_eval=True):
+            found.append(bytes_of(layer.FProp(layer.theta, *inputs)))
     assert found[0] == found[1]
 
 
@@ -237,8 +246,10 @@ def _loss_of_both(outputs: NestedMap, targets: NestedMap) -> NestedMap:
 
 def test_outputs_without_rows_are_refused_when_ragged() -> None:
     """Padding rows could not be left out of them."""
-    cells = [*image_cells(batch_norm=False), WholeLayer.Params()]
-    gradients(pipeline(cells, 2, 2), image_batch(8), loss=_loss_of_both)
+    dense = FCLayer.Params().Set(input_dim=6, output_dim=NUM_CLASSES)
+    layer = pipeline([dense, WholeLayer.Params()], 2, 2)
+    even, ragged = (([x], targets) for (x, _), targets in map(state_batch, (8, 9)))
+    gradients(layer, even, loss=_loss_of_both)
     with fails(path="ComputeLoss") as info:
-        gradients(pipeline(cells, 2, 2), image_batch(9), loss=_loss_of_both)
+        gradients(layer, ragged, loss=_loss_of_both)
     assert info.value.got.startswith("float32 (5, 3), float32 (3,)")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ from lingvo_pipe.pipeline.slices import sliceable_paths, with_slices
 from lingvo_pipe.pipeline.stage_choice.memory_limit import DoesNotFitError
 from lingvo_pipe.pipeline.stage_choice.traced_cells import trace_cells
 from tests.models.transformer.small_models import translation_task
+from tests.support.cases import exhaustive
 from tests.support.errors import fails
 
 DIM, HIDDEN, BATCH = 8, 256, 4
@@ -54,6 +57,12 @@ def _peak_bytes(layer: PipeliningLayer) -> list[int]:
     x = tf.random.stateless_normal([BATCH, DIM], [1, 2])
     with ForwardContext(step=tf.constant(0, tf.int64), first_example=0):
         return layer.PeakBytes([x], x, _loss)
+
+
+@functools.cache
+def _whole_bytes() -> int:
+    """Returns what one device needs for whole cells."""
+    return max(_peak_bytes(_params().Instantiate()))
 
 
 def test_slices_are_cells_and_others_keep_their_names() -> None:
@@ -164,19 +173,23 @@ def test_all_that_can_be_cut_is_listed() -> None:
     assert paths["cells[1].feed_forward"] == 8
 
 
-def test_auto_cuts_what_does_not_fit_into_as_few_slices_as_fit() -> None:
-    whole = max(_peak_bytes(_params().Instantiate()))
-    layer = _limited(1.05 * whole, slices="auto").Instantiate()
+def test_auto_leaves_what_fits_whole() -> None:
+    layer = _limited(1.05 * _whole_bytes(), slices="auto").Instantiate()
     assert len(layer.cells) == 3
-    # The feed-forward layer by itself needs nearly all of that.
-    limit = 0.6 * whole
-    layer = _limited(limit, num_devices=3, slices="auto").Instantiate()
-    assert len(layer.cells) == 4
+
+
+@pytest.mark.parametrize(
+    ("share", "num_devices", "numbers_of_cells"),
+    # The feed-forward layer by itself needs nearly all that the whole cells do.
+    [(0.6, 3, [4]), exhaustive(1 / 3.5, 4, range(9))],
+)
+def test_auto_cuts_what_does_not_fit_into_as_few_slices_as_fit(
+    share: float, num_devices: int, numbers_of_cells: Collection[int]
+) -> None:
+    limit = share * _whole_bytes()
+    layer = _limited(limit, num_devices, slices="auto").Instantiate()
+    assert len(layer.cells) in numbers_of_cells
     assert max(_peak_bytes(layer)) <= limit
-    limit = whole / 3.5
-    layer = _limited(limit, num_devices=4, slices="auto").Instantiate()
-    assert max(_peak_bytes(layer)) <= limit
-    assert len(layer.cells) <= 8
 
 
 def test_slices_between_others_are_traced_once() -> None:
@@ -214,9 +227,8 @@ def test_other_weights_are_cut_beside_weights_tied_across_dimensions() -> None:
 
 
 def test_a_refused_model_names_the_slices_that_fit() -> None:
-    whole = max(_peak_bytes(_params().Instantiate()))
     with fails(DoesNotFitError) as info:
-        _limited(0.6 * whole, num_devices=3).Instantiate()
+        _limited(0.6 * _whole_bytes(), num_devices=3).Instantiate()
     assert "slices={'cells[1].body" in info.value.hint
     with fails(DoesNotFitError):
-        _limited(0.03 * whole, num_devices=2, slices="auto").Instantiate()
+        _limited(0.03 * _whole_bytes(), num_devices=2, slices="auto").Instantiate()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from typing import Any
 
@@ -43,6 +44,11 @@ def _counting(
     return layer
 
 
+@functools.cache
+def _two_layers() -> PipeliningLayer:
+    return _counting(2, 2)
+
+
 def _ones(batch_size: int) -> Any:
     label = tf.zeros([batch_size], tf.int32)
     targets = NestedMap(label=label, weight=tf.ones([batch_size]))
@@ -65,15 +71,15 @@ def test_alike_layers_are_traced_once(schedule: str) -> None:
     assert len(set(num_functions)) == 1
 
 
-def test_alike_stages_share_the_functions_of_their_operations() -> None:
+@pytest.mark.parametrize("num_stages", [4, exhaustive(6)])
+def test_alike_stages_share_the_functions_of_their_operations(num_stages: int) -> None:
     """The first stage gives no gradient of its input, and the last has the loss."""
-    for num_stages in (4, 6):
-        library = _graph(_counting(3 * num_stages, 2, num_stages)).library.function
-        names = [function.signature.name for function in library]
-        assert sum("stage_backward" in name for name in names) == 3
-        calls = [node for function in library for node in function.node_def]
-        of_layers = [x for x in calls if "__inference_backward" in str(x.attr["f"])]
-        assert len(of_layers) == 3 * 3 + 1
+    library = _graph(_counting(3 * num_stages, 2, num_stages)).library.function
+    names = [function.signature.name for function in library]
+    assert sum("stage_backward" in name for name in names) == 3
+    calls = [node for function in library for node in function.node_def]
+    of_layers = [x for x in calls if "__inference_backward" in str(x.attr["f"])]
+    assert len(of_layers) == 3 * 3 + 1
 
 
 @pytest.mark.exhaustive
@@ -93,7 +99,7 @@ def test_variables_are_read_by_one_node_per_layer_and_give_the_same_bytes() -> N
 
 
 def test_another_run_of_the_same_shapes_traces_nothing() -> None:
-    layer = _counting(2, 2)
+    layer = _two_layers()
     CountingLayer.traces = 0
     gradients(layer, _ones(4), step=2)
     assert CountingLayer.traces == 0
@@ -101,8 +107,8 @@ def test_another_run_of_the_same_shapes_traces_nothing() -> None:
 
 def test_the_graph_does_not_grow_with_the_number_of_micro_batches() -> None:
     sizes = []
-    for num_micro_batches in (2, 16):
-        graph = _graph(_counting(4, num_micro_batches))
+    for layer in (_two_layers(), _counting(2, 16)):
+        graph = _graph(layer)
         nodes = [len(function.node_def) for function in graph.library.function]
         sizes.append((len(graph.node), len(nodes), sum(nodes)))
     assert sizes[0] == sizes[1]
@@ -137,7 +143,8 @@ def test_times_are_those_of_the_operations_in_their_order() -> None:
 
     It may end after them, because its messages may arrive before its clock is read.
     """
-    layer, (inputs, targets) = pipeline(image_cells(), 3, 4), image_batch(8)
+    layer = pipeline([CountingLayer.Params()] * 3, 3, 4)
+    inputs, targets = _ones(8)
     with ForwardContext(step=tf.constant(0, tf.int64)):
         result = layer.ComputeGradients(raw_values(layer), inputs, targets, loss_fn)
     started: dict[Op, float] = {}

@@ -71,7 +71,8 @@ def task_params(
 
     Args:
         folder: folder for a schedule's file.
-        model: a name in TASKS, of 4, 8 or 16 cells, by the number of stages.
+        model: a name in TASKS, of 4, 8 or 16 cells, by the number of stages. Three
+            stages of a schedule in a file have 4.
         num_devices: K.
         schedule: name of a schedule, or of a file in FILES.
         recompute: see the pipeline's params.
@@ -81,7 +82,8 @@ def task_params(
     """
     stages_per_device = 2 if schedule in TWO_STAGES_PER_DEVICE else 1
     splits: Any = num_devices * stages_per_device
-    name = f"{model} of 4" if splits in (1, 2, 4) else model
+    is_small = splits in (1, 2, 4) or (splits == 3 and schedule in FILES)
+    name = f"{model} of 4" if is_small else model
     if splits > 8:
         name = f"{model} of 16"
     if schedule == "1f1b" and num_devices == 3:

@@ -59,10 +59,12 @@ RECOMPUTED = [*POLICIES, SOME_CELLS, None]
 WITH_REPLICAS = ["never", SOME_CELLS]
 # Number of devices, model and number of replicas.
 FAST_PLACEMENT = (2, "transformer", 1)
+# With `never`, V-Min runs on the graph of the other V-shaped schedules.
+FAST_POLICIES = {**dict(zip(SCHEDULES, itertools.cycle(POLICIES))), "v_min": "never"}
 FURTHER = [
-    ((4, "amoebanet", 1), "except_last", "interleaved"),
+    ((4, "amoebanet", 1), "except_last", "1f1b"),
     ((3, "transformer", 1), None, "recomputing.csv"),
-    ((2, "transformer", 2), "never", "interleaved_zero_bubble"),
+    ((2, "transformer", 2), "never", "interleaved"),
 ]
 
 
@@ -76,7 +78,7 @@ def _cases() -> Iterator[Any]:
     """Yields all cases, ordered by their stages."""
     fast = [
         (FAST_PLACEMENT, recompute, schedule)
-        for recompute, schedule in zip(itertools.cycle(POLICIES), SCHEDULES)
+        for schedule, recompute in FAST_POLICIES.items()
     ]
     placements = itertools.product(NUMS_DEVICES, MODELS, [1, 2])
     for recompute, placement, schedule in itertools.product(
@@ -137,7 +139,6 @@ AWAY: list[tuple[Any, Any]] = [
     ([0, 2], [1]),
 ]
 FAST_AWAY = [
-    (2, "transformer", ("never", "always"), "gpipe"),
     (4, "transformer", (None, [1, 3]), "1f1b"),
     (2, "amoebanet", ([0, 2], [1]), "zero_bubble"),
 ]
@@ -174,8 +175,9 @@ def test_training_with_offload_leaves_the_bytes_of_one_stage(
     name, p = task_params(
         tmp_path, model, num_devices, schedule, recompute, offload=offload
     )
-    found = trainings.state_after(name, p)
-    _assert_same(found, trainings.state_of_one_stage(name))
+    # With the number of shards, as above, so that these train once.
+    want = trainings.state_of_one_stage(name, num_batch_shards=1)
+    _assert_same(trainings.state_after(name, p), want)
 
 
 def _state_after_steps(name: str, **pipeline: Any) -> dict[str, bytes]:

@@ -50,7 +50,10 @@ def test_each_is_found_without_an_import() -> None:
 # `mt.cldr`.
 _COVERED = {"image.cifar", "image.imagenet", "lm.giant", "mt.wmt", "mt.multilingual"}
 # Their params are long.
-_DEEP = ("lm.giant.L103", "lm.giant.L4", "lm.giant.L16", "mt.multilingual.T_64")
+_DEEP = (
+    *("lm.giant.L103", "lm.giant.L4", "lm.giant.L16"),
+    *("mt.multilingual.T_32", "mt.multilingual.T_64"),
+)
 _WITH_LOCAL_LOSSES = "mt.cldr.TransformerTinyLocal"
 
 
@@ -100,9 +103,11 @@ def test_the_splits_that_are_read_exist() -> None:
                 assert data.split == ("validation" if is_other else split), name
 
 
-@pytest.mark.parametrize(
-    "name", _first_of_each_module({"image.cifar", "image.imagenet"}, _WITH_LOCAL_LOSSES)
-)
+# Of `image.digits`, tests/trainer/inspect_test.py describes the whole model.
+_DESCRIBED = {"image.cifar", "image.imagenet", "image.digits"}
+
+
+@pytest.mark.parametrize("name", _first_of_each_module(_DESCRIBED, _WITH_LOCAL_LOSSES))
 def test_it_can_be_described(name: str, tmp_path: Path) -> None:
     model = reduced_params(name)
     model.input.data_dir = str(tmp_path)

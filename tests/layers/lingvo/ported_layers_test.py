@@ -156,11 +156,17 @@ def test_moments_are_those_of_the_mini_batch() -> None:
     np.testing.assert_allclose(outputs, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_paddings_do_not_reach_the_outputs(trained: Callable[..., _Trained]) -> None:
-    layer, _, (expected, _) = trained(_projections, 2)
+@pytest.fixture(scope="module")
+def projections() -> Any:
+    """Returns a pipeline that no test trains."""
+    return _pipeline(_projections(), splits=2, num_micro_batches=4)
+
+
+def test_paddings_do_not_reach_the_outputs(projections: Any) -> None:
+    expected, _ = projections.FPropDefaultTheta(*_batch())
     (x, paddings), replaced = _batch(), tf.fill([B, T, D], np.float32(np.nan))
     other = tf.where(paddings[..., tf.newaxis] == 1.0, replaced, x)
-    found, _ = layer.FPropDefaultTheta(other, paddings)
+    found, _ = projections.FPropDefaultTheta(other, paddings)
     assert np.array_equal(found, expected)
 
 
@@ -191,12 +197,11 @@ def test_half_precision_reaches_the_operations() -> None:
     assert outputs.dtype == paddings.dtype == tf.bfloat16
 
 
-def test_assertions_stop_a_step(trained: Callable[..., _Trained]) -> None:
+def test_assertions_stop_a_step(projections: Any) -> None:
     """The error names the cell, whose paddings are neither 0 nor 1."""
-    layer = trained(_projections, 2).layer
     x, paddings = _batch()
     with pytest.raises(tf.errors.InvalidArgumentError, match="stack/cells_0"):
-        layer.FPropDefaultTheta(x, 0.5 * paddings)
+        projections.FPropDefaultTheta(x, 0.5 * paddings)
 
 
 def test_only_the_imports_are_changed() -> None:

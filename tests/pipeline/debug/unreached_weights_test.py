@@ -78,11 +78,10 @@ def _found(hows: list[str], warnings: pytest.LogCaptureFixture) -> list[str]:
     ("hows", "want"),
     [
         exhaustive(["both", "both", "both"], []),
-        (["both", "unused b", "both"], ["1/b"]),
+        # The second output of the third cell is used by no one.
+        (["both", "unused b", "two outputs", "both"], ["1/b", "2/b"]),
         (["both", "both", "stopped"], ["0/b", "0/w", "1/b", "1/w"]),
         exhaustive(["stopped", "both", "both"], []),
-        # The second output is used by no one.
-        (["both", "two outputs", "both"], ["1/b"]),
         (["both", "side loss", "both"], ["1/w"]),
     ],
 )

@@ -5,6 +5,8 @@ Shapes: B examples, D channels.
 
 from __future__ import annotations
 
+import functools
+import itertools
 from typing import Any
 
 import numpy as np
@@ -30,7 +32,7 @@ from tests.pipeline.example_layers import (
     state_batch,
 )
 from tests.pipeline.plain_model import assert_close, by_path, bytes_of, plain_gradients
-from tests.support.cases import exhaustive
+from tests.support.cases import exhaustive, fast_cases
 from tests.support.errors import fails
 
 DIM = 6
@@ -101,6 +103,19 @@ def _batch(batch_size: int) -> Any:
     return [x], NestedMap(targets, weight=tf.constant(weight))
 
 
+@functools.cache
+def _trained(
+    batch_size: int, num_micro_batches: int, **last: Any
+) -> tuple[PipeliningLayer, NestedMap]:
+    """Returns two stages that add losses of one name, and their results.
+
+    Weight gradients are deferred, and nothing is recomputed. For `last` see `_cells`.
+    """
+    cells, schedule = _cells(**last), "zero_bubble"
+    layer = pipeline(cells, [2, 5], num_micro_batches, schedule=schedule)
+    return layer, gradients(layer, _batch(batch_size))
+
+
 MORE = [(8, 1), (8, 2), (8, 4), (8, 8), (30, 4)]
 SIZES = [*(exhaustive(*sizes) for sizes in MORE), (7, 3)]
 
@@ -109,8 +124,8 @@ SIZES = [*(exhaustive(*sizes) for sizes in MORE), (7, 3)]
 def test_gradients_are_of_the_main_loss_and_the_means_of_the_others(
     batch_size: int, num_micro_batches: int
 ) -> None:
-    layer, batch = pipeline(_cells(), 2, num_micro_batches), _batch(batch_size)
-    result, plain = gradients(layer, batch), plain_gradients(layer, batch)
+    layer, result = _trained(batch_size, num_micro_batches)
+    plain = plain_gradients(layer, _batch(batch_size))
     assert_close(by_path(layer, result.gradients), plain.gradients, 2e-6)
     for name, total in plain.context.losses.items():
         mean, weight = result.metrics[name]
@@ -119,13 +134,15 @@ def test_gradients_are_of_the_main_loss_and_the_means_of_the_others(
     np.testing.assert_allclose(result.metrics.loss[0], plain.metrics.loss[0], rtol=1e-6)
 
 
-def test_bytes_do_not_depend_on_the_stages() -> None:
-    found = []
-    for splits, schedule in ((1, "gpipe"), (2, "zero_bubble"), (5, "1f1b")):
-        layer = pipeline(_cells(), splits, 3, schedule=schedule)
-        result = gradients(layer, _batch(7))
-        found.append(bytes_of((result.gradients, result.metrics)))
-    assert found[0] == found[1] == found[2]
+@pytest.mark.parametrize(
+    ("splits", "schedule"),
+    [(1, "gpipe"), exhaustive(2, "zero_bubble"), exhaustive(5, "1f1b")],
+)
+def test_bytes_do_not_depend_on_the_stages(splits: int, schedule: str) -> None:
+    layer = pipeline(_cells(), splits, 3, schedule=schedule)
+    got, (_, want) = gradients(layer, _batch(7)), _trained(7, 3)
+    found = [bytes_of((result.gradients, result.metrics)) for result in (got, want)]
+    assert found[0] == found[1]
 
 
 def test_losses_of_one_name_may_be_of_two_dtypes() -> None:
@@ -161,8 +178,10 @@ def _metrics(layer: PipeliningLayer, batch: Any, do_eval: bool) -> NestedMap:
         return layer.ComputeMetrics(raw_values(layer), inputs, targets, loss_fn)
 
 
-@pytest.mark.parametrize("do_eval", [True, False])
-@pytest.mark.parametrize(("batch_size", "num_micro_batches"), [(8, 4), (7, 3)])
+@pytest.mark.parametrize(
+    ("batch_size", "num_micro_batches", "do_eval"),
+    [(8, 4, True), (7, 3, False), exhaustive(8, 4, False), exhaustive(7, 3, True)],
+)
 def test_runs_without_gradients_report_them_too(
     batch_size: int, num_micro_batches: int, do_eval: bool
 ) -> None:
@@ -204,12 +223,9 @@ def test_metrics_are_means_by_their_weights(num_micro_batches: int) -> None:
 
 def test_a_metric_is_not_trained() -> None:
     """It depends on weights, also on an earlier layer's, and still trains none."""
-    batch = _batch(8)
-    found = []
-    for metric in ("mean_square", "of_another_name"):
-        layer = pipeline(_cells(metric=metric), 2, 4)
-        found.append(bytes_of(gradients(layer, batch).gradients))
-    assert found[0] == found[1]
+    _, of_one_name = _trained(7, 3)
+    _, of_another = _trained(7, 3, metric="of_another_name")
+    assert bytes_of(of_one_name.gradients) == bytes_of(of_another.gradients)
 
 
 def _by_predictions(logits: tf.Tensor, targets: NestedMap) -> NestedMap:
@@ -231,16 +247,21 @@ def test_a_weight_from_predictions_is_allowed_without_auxiliary_losses() -> None
     assert float(gradients(layer, batch, loss=_by_predictions).metrics.loss[1]) > 0.0
 
 
-@pytest.mark.parametrize("trains", [True, False])
+WRONG_NAMES = [
+    {"loss": "loss"},
+    {"loss": "accuracy"},
+    {"loss": "mean_square"},
+    {"metric": "loss"},
+    {"metric": "accuracy"},
+]
+
+
 @pytest.mark.parametrize(
-    "last",
-    [
-        {"loss": "loss"},
-        exhaustive({"loss": "accuracy"}),
-        exhaustive({"loss": "mean_square"}),
-        exhaustive({"metric": "loss"}),
-        {"metric": "accuracy"},
-    ],
+    ("last", "trains"),
+    fast_cases(
+        itertools.product(WRONG_NAMES, [True, False]),
+        [({"loss": "loss"}, True), ({"metric": "accuracy"}, False)],
+    ),
 )
 def test_names_of_losses_and_metrics_must_be_unique(
     last: dict[str, str], trains: bool

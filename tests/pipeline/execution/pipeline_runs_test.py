@@ -202,7 +202,10 @@ def test_graphs_are_not_optimized_whoever_made_the_devices() -> None:
 
 
 def test_runs_of_different_kinds_are_independent() -> None:
-    """Forward or training, in evaluation or not, in any order."""
+    """Forward or training, in evaluation or not, in any order.
+
+    Outputs are those of a pipeline that ran nothing else, and the others follow.
+    """
 
     def loss(x: tf.Tensor, targets: NestedMap) -> NestedMap:
         factor = 0.5 if forward_context.current_context().do_eval else 1.0
@@ -230,7 +233,9 @@ def test_runs_of_different_kinds_are_independent() -> None:
     ]
     layer = new_layer()
     got = {kind: float(value(layer, *kind)) for kind in kinds}
-    assert got == {kind: float(value(new_layer(), *kind)) for kind in kinds}
+    outputs = [kind for kind in kinds if kind[0] == "FProp"]
+    alone = {kind: float(value(new_layer(), *kind)) for kind in outputs}
+    assert alone == {kind: got[kind] for kind in outputs}
     for do_eval, factor in ((False, 1.0), (True, 0.5)):
         mean = got["FProp", do_eval]
         assert got["ComputeMetrics", do_eval] == pytest.approx(factor * mean)

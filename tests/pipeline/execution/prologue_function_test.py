@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ from tests.pipeline.prologue_models import (
     make_batch,
     pipeline_of,
 )
+from tests.support.cases import fast_cases
 from tests.support.errors import fails
 
 
@@ -61,8 +63,13 @@ def _run(layer: PipeliningLayer, inputs: list[Any], trains: bool) -> PrologueRun
     return Prologue(layer.before, layer.spec).run(theta, tuple(inputs), trains)
 
 
-@pytest.mark.parametrize("do_eval", [False, True])
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    ("model", "do_eval"),
+    fast_cases(
+        itertools.product(MODELS, [False, True]),
+        [*zip(MODELS, itertools.cycle([False, True]))],
+    ),
+)
 def test_only_training_stashes_anything(model: str, do_eval: bool) -> None:
     layer, (inputs, _) = pipeline_of(model), MODELS[model][2](8)
     stashes = {}

@@ -23,6 +23,7 @@ from lingvo_pipe.pipeline.execution.pipeline_spec import (
 )
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.training.step.train_step import TrainStep
+from lingvo_pipe.training.task.base_task import BaseTask
 from tests.pipeline.example_layers import gradients, pipeline, raw_values
 from tests.pipeline.plain_model import bytes_of
 from tests.pipeline.prologue_models import MODELS as PROLOGUE_MODELS, pipeline_of
@@ -36,10 +37,14 @@ BATCH_SIZE = 8
 RAGGED_BATCH_SIZE = 7
 
 
-def _step(name: str, **pipeline: Any) -> TrainStep:
+def _task(name: str, **pipeline: Any) -> BaseTask:
     p = TASKS[name].make_params().Set(name="task")
     p.pipeline.Set(num_micro_batches=NUM_MICRO_BATCHES, **pipeline)
-    return TrainStep(p.Instantiate())
+    return p.Instantiate()
+
+
+def _step(name: str, **pipeline: Any) -> TrainStep:
+    return TrainStep(_task(name, **pipeline))
 
 
 def _state_after_steps(name: str, batch_size: int, **pipeline: Any) -> dict[str, bytes]:
@@ -87,7 +92,7 @@ def test_bytes_depend_on_shards_and_not_on_replicas(
 
 
 def _gradients(name: str, **pipeline: Any) -> list[np.ndarray]:
-    task = _step(name, **pipeline).task
+    task = _task(name, **pipeline)
     batch = TASKS[name].make_batch(BATCH_SIZE, 0)
     with ForwardContext(step=tf.constant(0, tf.int64)):
         result = task.ComputeGradients(task.Values(), batch)
@@ -121,9 +126,7 @@ def test_evaluations_have_the_same_outputs_and_metrics() -> None:
     batch = TASKS[name].make_batch(BATCH_SIZE, 0)
     found = []
     for replicas, stages in ((1, 1), (2, 2)):
-        task = _step(
-            name, num_batch_shards=2, num_replicas=replicas, splits=stages
-        ).task
+        task = _task(name, num_batch_shards=2, num_replicas=replicas, splits=stages)
         theta = task.Values().pipeline
         with ForwardContext(do_eval=True):
             outputs = task.pipeline.FProp(theta, *task.PipelineInputs(batch))
@@ -138,9 +141,7 @@ def test_an_outer_tape_sees_the_gradients_of_one_pipeline() -> None:
     batch = TASKS[name].make_batch(BATCH_SIZE, 0)
     found = []
     for replicas, stages in ((1, 1), (2, 2)):
-        task = _step(
-            name, num_batch_shards=2, num_replicas=replicas, splits=stages
-        ).task
+        task = _task(name, num_batch_shards=2, num_replicas=replicas, splits=stages)
         theta = task.Values().pipeline
         with tf.GradientTape() as tape, ForwardContext(step=tf.constant(0, tf.int64)):
             tape.watch(theta)
@@ -194,7 +195,7 @@ def test_each_replica_owns_its_share_of_each_stage() -> None:
 @pytest.mark.exhaustive
 def test_each_device_of_a_replica_needs_what_it_would_alone() -> None:
     def peaks(**pipeline: Any) -> list[int]:
-        task = _step("transformer of 4", **pipeline).task
+        task = _task("transformer of 4", **pipeline)
         batch = TASKS["transformer of 4"].make_batch(BATCH_SIZE, 0)
         inputs, targets = task.PipelineInputs(batch), task.LossTargets(batch)
         with ForwardContext(step=tf.constant(0, tf.int64)):

@@ -110,12 +110,11 @@ CASES: dict[str, tuple[list, collections.Counter]] = {
         ],
         _forward_and_back((0, 1), (1, 2), (2, 3), (1, 3)),
     ),
-    "the same tensor twice": (
-        [(_first, lambda y, x: (y, [y], y)), _last_cell(lambda a, b, c: a * b[0] + c)],
-        _forward_and_back((0, 1)),
-    ),
-    "what no one uses": (
-        [(_first, lambda y, x: (y, tf.exp(y), None)), _last_cell(_first)],
+    "the same tensor twice, and what no one uses": (
+        [
+            (_first, lambda y, x: (y, [y], y, tf.exp(y), None)),
+            _last_cell(lambda a, b, c, *unused: a * b[0] + c),
+        ],
         _forward_and_back((0, 1)),
     ),
     "no gradient of integers, or where it is stopped": (

@@ -1,5 +1,6 @@
 """Schedules of all generators, for many sizes."""
 
+import functools
 import itertools
 from collections.abc import Iterator
 
@@ -22,8 +23,22 @@ from lingvo_pipe.pipeline.schedules.split_backward import (
 SIZES = list(itertools.product([1, 2, 3, 4, 7], [1, 2, 3, 4, 6, 9]))
 
 
-def plain_schedules() -> Iterator[tuple[str, Schedule]]:
-    """Yields the generators' schedules, with names."""
+@functools.cache
+def plain_schedules() -> tuple[tuple[str, Schedule], ...]:
+    """Returns the generators' schedules, with names."""
+    return tuple(_plain_schedules())
+
+
+@functools.cache
+def every_schedule() -> tuple[tuple[str, Schedule], ...]:
+    """Returns plain schedules, and those that train recomputed by each policy.
+
+    Some are offloaded too.
+    """
+    return tuple(_every_schedule())
+
+
+def _plain_schedules() -> Iterator[tuple[str, Schedule]]:
     for sizes in SIZES:
         yield f"evaluation{sizes}", gpipe(*sizes).forward_part()
         for generate in (gpipe, one_f_one_b, zero_bubble):
@@ -36,11 +51,7 @@ def plain_schedules() -> Iterator[tuple[str, Schedule]]:
                 yield name, interleave(*sizes, num_stages)
 
 
-def every_schedule() -> Iterator[tuple[str, Schedule]]:
-    """Yields plain schedules, and those that train recomputed by each policy.
-
-    Yields some offloaded too.
-    """
+def _every_schedule() -> Iterator[tuple[str, Schedule]]:
     for name, schedule in plain_schedules():
         yield name, schedule
         if schedule.has_backward:

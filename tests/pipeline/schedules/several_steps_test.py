@@ -17,7 +17,8 @@ from lingvo_pipe.pipeline.simulation.costs import Costs, StageCosts, fitted_cost
 from lingvo_pipe.pipeline.simulation.simulate import simulate
 from tests.pipeline.schedules.every_schedule import every_schedule
 
-TRAINING = {name: s for name, s in every_schedule() if s.has_backward}
+# More devices only make columns longer.
+TRAINING = {n: s for n, s in every_schedule() if s.has_backward and s.num_devices < 7}
 
 
 @pytest.mark.parametrize("num_steps", [1, 3])

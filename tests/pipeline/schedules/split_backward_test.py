@@ -16,7 +16,7 @@ from tests.pipeline.schedules.event_simulation import bubble, makespan
 from tests.pipeline.schedules.stash_sizes import peak_stashed
 
 UNIT_COSTS = dict.fromkeys(Kind, 1)
-SIZES = list(itertools.product(range(1, 9), range(1, 20)))
+SIZES = list(itertools.product(range(1, 8), range(1, 17)))
 
 
 def _two_interleaved(num_devices: int, num_micro_batches: int) -> Schedule:

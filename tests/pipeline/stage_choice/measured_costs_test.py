@@ -18,7 +18,7 @@ from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices.stage_devices import stage_devices
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
-from lingvo_pipe.pipeline.stage_choice import stage_boundaries
+from lingvo_pipe.pipeline.stage_choice import measured_costs, stage_boundaries
 from lingvo_pipe.pipeline.stage_choice.measured_costs import measured_seconds
 from lingvo_pipe.pipeline.stage_choice.traced_cells import trace_cells
 from tests.support.cases import exhaustive
@@ -47,6 +47,12 @@ class PickyLayer(BaseLayer):
     def FProp(self, theta: NestedMap, x: tf.Tensor) -> tf.Tensor:
         with tf.control_dependencies([tf.debugging.assert_greater(x, 1.0)]):
             return tf.identity(x)
+
+
+@pytest.fixture(autouse=True)
+def few_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ends measurements soon, as the cells here differ much or not at all."""
+    monkeypatch.setattr(measured_costs, "_SECONDS", 0.05)
 
 
 def pipeline(

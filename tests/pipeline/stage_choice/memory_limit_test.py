@@ -121,17 +121,17 @@ def test_a_limit_that_nothing_reaches_leaves_the_given_costs() -> None:
     [POLICIES[1], exhaustive(*POLICIES[2])],
     ids=str,
 )
-def test_other_splits_are_checked(schedule: str, recompute: Any) -> None:
+@pytest.mark.parametrize("splits", [[1, 3, 5], exhaustive(3)])
+def test_other_splits_are_checked(splits: Any, schedule: str, recompute: Any) -> None:
     policy = {"schedule": schedule, "recompute": recompute}
-    for splits in ([1, 3, 5], 3):
-        peak = peak_bytes(pipeline(splits, **policy))
-        assert len(limited(max(peak), splits, **policy).boundaries) == 3
-        device, largest = peak.index(max(peak)), max(peak)
-        named = rf"\bpipe\.memory_limit\D*\b{largest - 1:,}\b"
-        with pytest.raises(
-            ValueError, match=rf"{named}.*device {device}\D*\b{largest:,}\b"
-        ):
-            limited(largest - 1, splits, **policy)
+    peak = peak_bytes(pipeline(splits, **policy))
+    assert len(limited(max(peak), splits, **policy).boundaries) == 3
+    device, largest = peak.index(max(peak)), max(peak)
+    named = rf"\bpipe\.memory_limit\D*\b{largest - 1:,}\b"
+    with pytest.raises(
+        ValueError, match=rf"{named}.*device {device}\D*\b{largest:,}\b"
+    ):
+        limited(largest - 1, splits, **policy)
 
 
 def test_the_heads_of_blocks_count() -> None:

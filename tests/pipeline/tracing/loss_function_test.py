@@ -10,6 +10,7 @@ import tensorflow as tf
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 from tests.pipeline.example_layers import (
     gradients,
     loss_fn,
@@ -17,14 +18,25 @@ from tests.pipeline.example_layers import (
     plain_outputs,
     raw_values,
     state_batch,
-    state_cells,
 )
 from tests.support.cases import exhaustive
 from tests.support.errors import fails
 
 
+def _layer(num_micro_batches: int = 2) -> PipeliningLayer:
+    """Returns two stages of a dense layer each."""
+    dense = FCLayer.Params().Set(input_dim=6, output_dim=6)
+    cells = [dense, dense.Copy().Set(output_dim=3)]
+    return pipeline(cells, 2, num_micro_batches)
+
+
+def _batch(batch_size: int = 4) -> tuple[list[tf.Tensor], NestedMap]:
+    (x, _), targets = state_batch(batch_size)
+    return [x], targets
+
+
 def test_a_loss_without_gradient_is_refused() -> None:
-    layer, (inputs, targets) = pipeline(state_cells(), 2, 2), state_batch(4)
+    layer, (inputs, targets) = _layer(), _batch()
 
     def stopped(logits: tf.Tensor, targets: NestedMap) -> NestedMap:
         return loss_fn(tf.stop_gradient(logits), targets)
@@ -48,7 +60,7 @@ class Unhashable:
 
 @pytest.mark.parametrize("loss", [None, "mean", Unhashable()])
 def test_what_is_no_loss_function_is_refused(loss: Any) -> None:
-    layer, (inputs, targets) = pipeline(state_cells(), 2, 2), state_batch(4)
+    layer, (inputs, targets) = _layer(), _batch()
     given = raw_values(layer), inputs, targets, loss
     for run in (
         layer.ComputeGradients,
@@ -64,14 +76,14 @@ def test_an_error_in_the_loss_names_it_and_what_came_in() -> None:
     def loss(logits: tf.Tensor, targets: NestedMap) -> NestedMap:
         return NestedMap(loss=(tf.reduce_mean(logits * targets.label), 1.0))
 
-    layer, batch = pipeline(state_cells(), 2, 2), state_batch(4)
+    layer, batch = _layer(), _batch()
     named = r"\bloss .*stage 1\b.*float32 \(2, 3\).*\blabel\Wint32 \(2,\).*\bMul\b"
     with pytest.raises(TypeError, match=named):
         gradients(layer, batch, loss=loss)
 
 
 def test_metrics_without_a_loss_are_refused() -> None:
-    layer, (inputs, targets) = pipeline(state_cells(), 2, 2), state_batch(4)
+    layer, (inputs, targets) = _layer(), _batch()
     with ForwardContext(do_eval=True), fails(path="ComputeLoss", got=["other"]):
         layer.ComputeMetrics(
             layer.theta,
@@ -82,7 +94,7 @@ def test_metrics_without_a_loss_are_refused() -> None:
 
 
 def test_gradients_are_zero_where_no_example_counts() -> None:
-    layer, (inputs, targets) = pipeline(state_cells(), 2, 2), state_batch(4)
+    layer, (inputs, targets) = _layer(), _batch()
     targets.weight = tf.zeros([4])
     result = gradients(layer, (inputs, targets))
     assert float(result.metrics.loss[0]) == 0.0
@@ -116,7 +128,7 @@ def test_a_micro_batch_without_weight_does_not_count() -> None:
 
 @pytest.mark.parametrize("dtype", [tf.int32, *map(exhaustive, [None, tf.float64])])
 def test_weights_may_be_of_any_number_type(dtype: tf.DType | None) -> None:
-    layer, (inputs, targets) = pipeline(state_cells(), 2, 2), state_batch(4)
+    layer, (inputs, targets) = _layer(), _batch()
 
     def loss(logits: tf.Tensor, targets: NestedMap) -> NestedMap:
         weight = 2 if dtype is None else tf.constant(2, dtype)
@@ -129,7 +141,7 @@ def test_weights_may_be_of_any_number_type(dtype: tf.DType | None) -> None:
 
 def test_sums_are_wider_than_sixteen_bits() -> None:
     """In bfloat16 8 · 129 would not be 1032."""
-    layer, (inputs, targets) = pipeline(state_cells(), 2, 8), state_batch(8)
+    layer, (inputs, targets) = _layer(num_micro_batches=8), _batch(8)
 
     def loss(logits: tf.Tensor, targets: NestedMap) -> NestedMap:
         mean, weight = tf.cast(tf.reduce_mean(logits), tf.bfloat16), 129.0
@@ -208,6 +220,6 @@ def test_no_gradient_goes_by_a_metrics_weight() -> None:
     ],
 )
 def test_what_is_no_pair_of_scalars_is_refused(metric: Any) -> None:
-    layer, (inputs, targets) = pipeline(state_cells(), 2, 2), state_batch(4)
+    layer, (inputs, targets) = _layer(), _batch()
     with fails(path="ComputeLoss.loss"):
         gradients(layer, (inputs, targets), loss=lambda x, t: NestedMap(loss=metric(x)))
