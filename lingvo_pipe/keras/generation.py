@@ -74,11 +74,13 @@ class Generation:
         Raises:
             ValueError: if `assistant_model` is given, or groups would change tokens.
         """
-        if options.get("assistant_model") is not None:
+        named = inspect.signature(self._task.generate).bind_partial(*args).arguments
+        assistant = {**named, **options}.get("assistant_model")
+        if assistant is not None:
             raise UserValueError(
                 path="assistant_model",
                 expected="None, since another model's tokens take their own loop",
-                got=Words(type(options["assistant_model"]).__name__),
+                got=Words(type(assistant).__name__),
                 hint="Call `pipelined.model.generate`, which is not in groups.",
             )
         runner = shallow_copy(self._task, generate_function=self._generate)

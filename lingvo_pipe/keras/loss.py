@@ -7,6 +7,7 @@ D is the number of elements, the number of unmasked elements, or the sum of samp
 weights, by the loss's reduction. The engine's weighted mean is then Keras's loss. If
 there are several losses, each has its own D, which must be known before the step. So
 masks must follow from the inputs alone: D is then computed without running the model.
+Weights are float64, so that they round no digit of a loss.
 
 Shapes: B examples in the mini-batch, b in a micro-batch.
 """
@@ -17,6 +18,7 @@ from typing import Any
 
 import keras
 import tensorflow as tf
+from keras import tree
 
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.keras.cells.private_names import flat_losses, get_mask, with_losses
@@ -25,6 +27,22 @@ from lingvo_pipe.pipeline.execution.updating_in_place import in_place
 
 _BY_ELEMENTS = ("sum_over_batch_size", "mean")
 _REDUCTIONS = (*_BY_ELEMENTS, "mean_with_sample_weight", "sum")
+
+
+class NoLoss:
+    """The loss of a model that is compiled without one: 0, with gradients of 0.
+
+    The losses that layers add are then the only ones.
+    """
+
+    def __init__(self) -> None:
+        self.dtype, self.metrics = keras.config.floatx(), ()
+        self._flat_losses = ()
+
+    def __call__(self, y: Any, outputs: Any, sample_weight: Any = None) -> tf.Tensor:
+        floats = [x for x in tree.flatten(outputs) if x.dtype.is_floating]
+        parts = [tf.math.multiply_no_nan(tf.cast(x, tf.float32), 0.0) for x in floats]
+        return tf.cast(sum(map(tf.reduce_sum, parts), tf.zeros([])), self.dtype)
 
 
 def check_reductions(compiled: Any) -> None:
@@ -49,7 +67,7 @@ def mean_and_weight(
 
     `data` are targets, outputs and sample weights, `[b, ...]` each.
     """
-    share = weight = tf.cast(rows, tf.float32) / float(num_examples)
+    share = weight = tf.cast(rows, tf.float64) / float(num_examples)
     losses = flat_losses(compiled)
     if len(losses) == 1 and _reduction(losses[0]) != "sum" and divisors is None:
 
@@ -111,7 +129,7 @@ def _share_of(
 def _divisor(
     loss: Any, y_true: Any, y_pred: Any, sample_weight: Any
 ) -> tf.Tensor | None:
-    """Returns the number D by which the sum of a loss is divided, float32 `[]`.
+    """Returns the number D by which the sum of a loss is divided, float64 `[]`.
 
     Returns None if D is the number of all elements, or if the loss is a plain sum.
     """
@@ -119,7 +137,7 @@ def _divisor(
     if getattr(loss, "ignore_class", None) is not None:
         values = loss.call(tf.cast(y_true, loss.dtype), tf.cast(y_pred, loss.dtype))
         masks.append(get_mask(values))
-    masks = [tf.cast(mask, tf.float32) for mask in masks if mask is not None]
+    masks = [tf.cast(mask, tf.float64) for mask in masks if mask is not None]
     mask = math.prod(masks) if masks else None
     if _reduction(loss) in _BY_ELEMENTS:
         return None if mask is None else tf.reduce_sum(mask)
@@ -127,7 +145,7 @@ def _divisor(
         return None
     if sample_weight is None:
         return tf.reduce_sum(mask)
-    weight = tf.cast(sample_weight, tf.float32)
+    weight = tf.cast(sample_weight, tf.float64)
     if mask is not None:
         while weight.shape.rank < mask.shape.rank:
             weight = weight[..., None]
@@ -147,16 +165,17 @@ def regularization(
         if v.regularizer is not None:
             with tf.device(v.value.device), tf.GradientTape() as tape:
                 tape.watch(v.value)  # A tape skips variables that were made frozen.
-                penalty = v.regularizer(v)
+                penalty = tf.reduce_sum(v.regularizer(v))  # It may be no scalar.
             penalties.append((v, penalty, tape.gradient(penalty, v.value)))
     return penalties
 
 
-def total_loss(metrics: NestedMap) -> tf.Tensor:
-    """Returns the loss plus the losses that layers add."""
-    loss = (metrics.unscaled if "unscaled" in metrics else metrics.loss)[0]
+def total_loss(metrics: NestedMap, dtype: tf.DType) -> tf.Tensor:
+    """Returns the loss plus the losses that layers add, in a dtype."""
+    loss, _ = metrics.unscaled if "unscaled" in metrics else metrics.loss
+    loss = tf.cast(loss, dtype)
     if "keras_losses" in metrics:
-        loss += tf.cast(metrics.keras_losses[0], loss.dtype)
+        loss += tf.cast(metrics.keras_losses[0], dtype)
     return loss
 
 
@@ -173,18 +192,19 @@ def apply_gradients(
     theta: Any,
     result: NestedMap,
     scale: tf.Tensor | None,
+    dtype: tf.DType,
 ) -> tf.Tensor:
     """Adds the penalties of weights, updates the weights, and returns the loss.
 
     `result` is what the pipeline's ComputeGradients has returned for its `theta`. The
-    optimizer expects gradients of the loss times `scale`, unless that is None. Keras
-    warns of weights that no cell has.
+    optimizer expects gradients of the loss times `scale`, unless that is None. `dtype`
+    is the loss's. Keras warns of weights that no cell has.
     """
-    loss = total_loss(result.metrics)
+    loss = total_loss(result.metrics, dtype)
     flat = tf.nest.flatten(theta), tf.nest.flatten(result.gradients)
     gradients = {v.ref(): g for v, g in zip(*flat, strict=True) if g is not None}
     for v, penalty, gradient in regularization(weights):
-        loss += penalty
+        loss += tf.cast(penalty, dtype)
         if gradient is not None:
             gradients[v.value.ref()] = gradients.get(v.value.ref(), 0.0) + gradient
     pairs = [(gradients.get(v.value.ref()), v) for v in weights]

@@ -10,7 +10,6 @@ Shapes: B examples in the mini-batch, b in a micro-batch.
 """
 
 import contextlib
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -20,11 +19,27 @@ from absl import logging
 from keras import tree
 
 from lingvo_pipe.core.errors import UserValueError, Words
-from lingvo_pipe.core.nests import map_present, pack_present, present, spec_of
+from lingvo_pipe.core.nests import (
+    map_present,
+    pack_present,
+    present,
+    spec_of,
+    wide_dtype,
+)
 from lingvo_pipe.keras.cells import private_names
 from lingvo_pipe.keras.cells.refusals import no_other_variables
-from lingvo_pipe.keras.cells.triples import packed_outputs, rows_in_place
-from lingvo_pipe.keras.loss import check_reductions, divisors_of, mean_and_weight
+from lingvo_pipe.keras.cells.triples import (
+    packed_outputs,
+    rows_in_place,
+    tensors_by_name,
+    triples_of,
+)
+from lingvo_pipe.keras.loss import (
+    NoLoss,
+    check_reductions,
+    divisors_of,
+    mean_and_weight,
+)
 from lingvo_pipe.keras.mixing.mixing import is_of_keras, mixing_losses, warn_of
 from lingvo_pipe.keras.whole_loss import (
     WholeLoss,
@@ -53,18 +68,15 @@ class LossAndMetrics:
         exact_losses: bool | str,
     ):
         """Takes a model's graph, and the loss and metrics that Keras has compiled."""
-        self._graph, self._loss, self._metrics = graph, loss, metrics
+        self._graph, self._metrics = graph, metrics
+        self._loss = NoLoss() if loss is None else loss
+        self.dtype = wide_dtype(tf.as_dtype(self._loss.dtype))  # The reported loss's.
         self._exact_losses = exact_losses
         # Whether losses are computed from the whole mini-batch's outputs.
         self.is_exact = exact_losses is True
-        self._layers_add_losses = False
-        self._prepared: set[str] = set()  # See `is_prepared`.
+        self.layers_add_losses = False
         self._are_flat = False  # Whether an output has no dimension but the examples.
         self._functions: dict[tuple[int, int], Callable[..., NestedMap]] = {}
-
-    def is_prepared(self, y: Any, sample_weight: Any) -> bool:
-        """Returns whether exactness is chosen for data nested in this way."""
-        return _nested(y, sample_weight) in self._prepared
 
     def outputs(self, model: keras.Model, x: Any) -> Any:
         """Returns the specs of a model's outputs, and notes if layers add losses."""
@@ -72,7 +84,7 @@ class LossAndMetrics:
         def run(x: Any) -> Any:
             with keras.StatelessScope(collect_losses=True) as scope:
                 outputs = model(x, training=True)
-            self._layers_add_losses = bool(scope.losses)
+            self.layers_add_losses = bool(scope.losses)
             return outputs
 
         return private_names.compute_output_spec(run, x)
@@ -111,7 +123,7 @@ class LossAndMetrics:
             ValueError: if masks depend on weights or on random numbers.
         """
         num_losses = len(private_names.flat_losses(self._loss))
-        if num_micro_batches == 1 or num_losses + self._layers_add_losses <= 1:
+        if num_micro_batches == 1 or num_losses + self.layers_add_losses <= 1:
             return None
         divisors: list[tf.Tensor | None] = []
 
@@ -176,7 +188,6 @@ class LossAndMetrics:
                     model.name,
                     names,
                 )
-        self._prepared.add(_nested(specs[0], specs[2]))
 
     def whole(self, outputs: Sequence[Any], y: Any, sample_weight: Any) -> WholeLoss:
         """Returns the loss of a mini-batch from a pipeline's outputs, `[B, ...]` each.
@@ -196,13 +207,11 @@ class LossAndMetrics:
         if self._metrics is None:
             return
         if self._all_add_up():
-            variables = self._metrics.variables
+            variables = _variables_of(self._metrics)
             _add(variables, [step[f"metric{i}"].value for i in range(len(variables))])
             return
-        triples = pack_present(
-            self._triples, (step[f"output{i}"].value for i in itertools.count())
-        )
-        y_pred = packed_outputs(self._graph, triples)
+        totals = {name: x.value for name, x in step.items() if isinstance(x, Total)}
+        y_pred = packed_outputs(self._graph, triples_of(totals))
         self._metrics.update_state(y, y_pred, sample_weight)
 
     def _all_add_up(self) -> bool:
@@ -229,7 +238,7 @@ class LossAndMetrics:
         data = y, outputs, sample_weight
         sums: list[tf.Tensor] = []
         if whole is not None:
-            weight = tf.cast(rows, tf.float32) / float(num_examples)
+            weight = tf.cast(rows, tf.float64) / float(num_examples)
             mean = stand_in(triples, whole, weight)
         else:
             with no_other_variables("the loss", _HINT):
@@ -238,13 +247,14 @@ class LossAndMetrics:
                     lambda: (
                         mean_and_weight(self._loss, data, rows, num_examples, divisors)
                         if num_micro_batches > 1
-                        else (self._loss(*data), tf.ones([]))
+                        else (self._loss(*data), tf.ones([], tf.float64))
                     ),
                 )
         # Through the weight the scale reaches layers' losses, too. The mean cancels it.
         metrics = NestedMap(loss=(mean, weight))
         if scale is not None:  # The reported loss must not overflow.
-            metrics.update(loss=(mean, weight * scale[0]), unscaled=(mean, weight))
+            scaled = weight * tf.cast(scale[0], weight.dtype)
+            metrics.update(loss=(mean, scaled), unscaled=(mean, weight))
         for i, (total, count) in enumerate(zip(sums[::2], sums[1::2], strict=True)):
             value = tf.math.divide_no_nan(total, count) * num_examples
             metrics[f"loss{i}"] = Total(tf.stack([value, tf.cast(rows, value.dtype)]))
@@ -259,25 +269,25 @@ class LossAndMetrics:
             return {}
         if self._all_add_up():
             _, sums = _written(
-                self._metrics.variables, lambda: self._metrics.update_state(*data)
+                _variables_of(self._metrics), lambda: self._metrics.update_state(*data)
             )
             return {f"metric{i}": Total(x) for i, x in enumerate(sums)}
-        self._triples = map_present(lambda x: True, triples)
         first = current_context().first_example
         return {
-            f"output{i}": Total(
+            name: Total(
                 rows_in_place(
                     tf.cast(x, tf.float32) if x.dtype == tf.bool else x,
                     first,
                     num_examples,
                 )
             )
-            for i, x in enumerate(present(triples))
+            for name, x in tensors_by_name(triples).items()
         }
 
 
-def _nested(*data: Any) -> str:
-    return str(tree.map_structure(lambda x: x is None, data))
+def _variables_of(metrics: keras.Metric) -> list[keras.Variable]:
+    """Returns the variables of metrics, once each: outputs may share a metric."""
+    return list({id(v): v for v in metrics.variables}.values())
 
 
 def _check_weights(model: keras.Model, graph: Any) -> None:

@@ -11,6 +11,7 @@ model's variables, so its weights, checkpoints and callbacks see each step.
 Shapes: B examples in the mini-batch.
 """
 
+import contextlib
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -22,7 +23,7 @@ from keras import tree
 from lingvo_pipe.core.errors import UserTypeError
 from lingvo_pipe.keras import pipelines
 from lingvo_pipe.keras.cells import placement, private_names
-from lingvo_pipe.keras.cells.model_cells import ModelCells, model_cells, trainable_flags
+from lingvo_pipe.keras.cells.model_cells import model_cells
 from lingvo_pipe.keras.cells.refusals import (
     check_compilation,
     check_gradients,
@@ -30,9 +31,9 @@ from lingvo_pipe.keras.cells.refusals import (
     check_model,
     check_params,
     check_steps,
-    check_summary,
 )
 from lingvo_pipe.keras.cells.triples import first_inputs, packed_outputs
+from lingvo_pipe.keras.cut_model import CutModel
 from lingvo_pipe.keras.generation import Generation
 from lingvo_pipe.keras.loss import (
     apply_gradients,
@@ -42,20 +43,18 @@ from lingvo_pipe.keras.loss import (
 )
 from lingvo_pipe.keras.loss_and_metrics import LossAndMetrics
 from lingvo_pipe.keras.mixing.mixing import warn_of_layers, warn_of_normalization
-from lingvo_pipe.keras.plain_attributes import PlainAttributes, preprocessing_kind
+from lingvo_pipe.keras.plain_attributes import preprocessing_kind
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.debug.diagnosis import may_be_diagnosed, naming
-from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
 
 
-class PipelinedModel(PlainAttributes):
+class PipelinedModel(CutModel):
     """A pipeline that trains a Keras model, `model`. Both share their variables."""
 
     train_function: Callable | None
     test_function: Callable | None
     predict_function: Callable | None
-    _cells: ModelCells
     _compilation: LossAndMetrics
 
     def __init__(
@@ -114,25 +113,7 @@ class PipelinedModel(PlainAttributes):
         warn_of_layers(model, num_micro_batches)
         if model.compiled:
             sampler = {"sampler": model.sampler} if hasattr(model, "sampler") else {}
-            self.compile(**private_names.compile_arguments(model), **sampler)
-
-    @property
-    def pipeline(self) -> PipeliningLayer:
-        """The pipeline that full mini-batches run through."""
-        return self._pipes.of_full_size
-
-    def summary(
-        self, *args: Any, print_fn: Callable[[str], Any] = print, **options: Any
-    ) -> None:
-        """Prints the cells' stages, devices, layers and parameters by `print_fn`.
-
-        Raises:
-            TypeError: if other options of Keras's summary are given.
-        """
-        check_summary([*args, *options])
-        cells = list(self._cells.cells.values())
-        for line in pipelines.summary_lines(self.name, self.pipeline, cells):
-            print_fn(line)
+            self.compile(**private_names.kept_arguments(model), **sampler)
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         """Runs the model on one device, without the pipeline."""
@@ -140,7 +121,10 @@ class PipelinedModel(PlainAttributes):
 
     def get_config(self) -> dict[str, Any]:
         """Raises TypeError, because only the plain model can be saved and cloned."""
-        hint = "Use its attribute `model`; `save` writes that, too."
+        hint = (
+            "Use its attribute `model`; `save` writes that, too. OrbaxCheckpoint needs "
+            "save_weights_only=True."
+        )
         raise UserTypeError("A PipelinedModel cannot be cloned or saved.", hint=hint)
 
     def compile(self, *args: Any, jit_compile: Any = False, **kwargs: Any) -> None:
@@ -154,7 +138,7 @@ class PipelinedModel(PlainAttributes):
         self._pipes.warn_of_waiting(self.name)
         if self.pipeline.params.num_micro_batches > 1:
             warn_of_normalization(self.model)
-        self._cut(model_cells(self.model))  # Settings of layers may have changed.
+        self._cut_again()  # Settings of layers may have changed.
         # The plain model is compiled too, so that its file contains the compilation.
         # KerasHub's models have defaults of their own.
         self.model.compile(*args, jit_compile=False, **kwargs)
@@ -171,33 +155,35 @@ class PipelinedModel(PlainAttributes):
 
     def train_step(self, data: Any) -> dict[str, Any]:
         """Trains on a mini-batch and returns the metrics."""
+        data, optimizer = self._prepared(data, trains=True), self.optimizer
         self._pipes.warn_of_few(pipelines.num_rows_of(data))
-        scale = loss_scale(self.optimizer)
-        with ForwardContext(step=tf.cast(self.optimizer.iterations, tf.int64)):
+        scale, dtype = loss_scale(optimizer), self._compilation.dtype
+        with self._context(trains=True):
             pipe, *args = self._pipeline_arguments(data, scale)
             result = pipe.ComputeGradients(pipe.vars, *args)
             pipe.PostTrainingStepUpdate(result.accumulated)
-        loss = apply_gradients(self.optimizer, self._weights, pipe.vars, result, scale)
+        loss = apply_gradients(
+            optimizer, self._weights, pipe.vars, result, scale, dtype
+        )
         return self._results(data, loss, result.metrics)
 
     def test_step(self, data: Any) -> dict[str, Any]:
         """Evaluates a mini-batch and returns the metrics."""
-        with ForwardContext(do_eval=True):
+        data = self._prepared(data, trains=False)
+        with self._context(trains=False):
             pipe, *args = self._pipeline_arguments(data, None)
             metrics = pipe.ComputeMetrics(pipe.vars, *args)
         self._cells.move_seeds()
-        loss = total_loss(metrics)
+        loss = total_loss(metrics, self._compilation.dtype)
         for _, penalty, _ in regularization(self.model.trainable_variables):
-            loss += penalty
+            loss += tf.cast(penalty, loss.dtype)
         return self._results(data, loss, metrics)
 
     def predict_step(self, data: Any) -> Any:
         """Returns the model's outputs, `[B, ...]` each."""
-        x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
-        inputs = first_inputs(self.model, x)
-        pipe = self._pipes.for_examples(pipelines.num_examples_of(inputs))
-        with ForwardContext(do_eval=True):
-            outputs = pipe.FProp(pipe.vars, *inputs)
+        with tf.init_scope():
+            self._cut_if_new()
+        outputs = self._outputs(data)
         self._cells.move_seeds()
         return packed_outputs(private_names.graph_of(self.model), outputs)
 
@@ -213,17 +199,16 @@ class PipelinedModel(PlainAttributes):
             ValueError: if several groups would change its tokens, as in beam search.
         """
         self._cut_if_new()
-        self._place_again()
         new = Generation(self.model, num_groups, len({*self.pipeline.devices}))
         key = "generate", num_groups, new.num_groups
         return self._traced.setdefault(key, new)(*args, **options)
 
     def make_train_function(self, force: bool = False) -> None:
         """Sets `train_function`. It trains what is trainable now. `fit` calls this."""
-        if self.train_function is None or force:
-            check_gradients(self.model, self.pipeline.params.num_micro_batches)
-            if trainable_flags(self.model) != self._trained:
-                self._cut(model_cells(self.model))
+        is_new = self.train_function is None or force
+        self._cut_if_new(trains=is_new)
+        check_gradients(self.model, self.pipeline.params.num_micro_batches)
+        if is_new:
             self.train_function = self._new_function(self.train_step)
 
     def make_test_function(self, force: bool = False) -> None:
@@ -238,39 +223,6 @@ class PipelinedModel(PlainAttributes):
         if self.predict_function is None or force:
             self.predict_function = self._new_function(self.predict_step)
 
-    def _cut(self, cells: ModelCells) -> None:
-        weights, flags = self.model.trainable_variables, trainable_flags(self.model)
-        ids = set(map(id, self.model.variables))
-        # Set so that Keras does not track them.
-        self.__dict__.update(_cells=cells, _weights=weights, _trained=flags, _ids=ids)
-        self._place()
-
-    def _cut_if_new(self) -> None:
-        """Makes new cells if the model's variables were replaced, such as by LoRA."""
-        if self._ids != set(map(id, self.model.variables)):
-            self._cut(model_cells(self.model))
-
-    def _place(self) -> None:
-        """Makes the pipelines. This moves variables to the devices of their stages."""
-        variables = [v.variable for v in self._cells.variables]
-        before = placement.Storage(variables)
-        self._pipes.make(self._cells)
-        storage = placement.Storage(variables)
-        self.__dict__.update(_traced={}, _storage=storage)
-        if before.has_moved:
-            placement.forget_functions(self.model)
-
-    def _place_again(self) -> None:
-        """Moves the variables back if another PipelinedModel has moved them."""
-        if self._storage.has_moved:
-            placement.warn_of_turns(self.name)
-            self._place()
-            if self.compiled:
-                self._place_slots()
-
-    def _place_slots(self) -> None:
-        placement.place_slots(self.optimizer, self.model.variables, self._offload_slots)
-
     def _new_function(self, step: Callable[[Any], Any]) -> Callable[..., Any]:
         """Returns a function that runs `step` on the next element of an iterator.
 
@@ -278,46 +230,87 @@ class PipelinedModel(PlainAttributes):
         """
         check_steps(self)
         if any(step in key for key in self._traced):
-            self._cut(model_cells(self.model))
+            self._cut_again()
 
         def run(iterator: Iterator[Any]) -> Any:
             data = tree.map_structure(pipelines.as_tensor, next(iter(iterator)))
             self._place_again()
-            key, traced = (step, pipelines.text_of_specs(data)), self._traced
-            is_new = self.run_eagerly or key not in traced
-            if is_new and step != self.predict_step:
-                self._build_compilation(data)
-            if is_new and step == self.train_step:
-                if not self.optimizer.built:  # A callback may have built it.
-                    self.optimizer.build(self._weights)
-                self._place_slots()
-            if self.run_eagerly:
-                return step(data)
-            if key not in traced:
+            key = step, pipelines.text_of_specs(data)
+            if key not in self._traced:
+                # If the step made variables, tf.function would trace it twice.
+                if step != self.predict_step:
+                    self._prepared(data, trains=step == self.train_step)
                 # Each shape has its own graph. If one tf.function held them all,
                 # TensorFlow would warn of retracing.
                 function = tf.function(step, autograph=False)
-                traced[key] = function.get_concrete_function(data)
+                self._traced[key] = function.get_concrete_function(data)
             try:
-                return traced[key](data)
+                return self._traced[key](data)
             except tf.errors.OpError as error:
                 if may_be_diagnosed(error):
-                    step(data)  # Run eagerly, the pipeline names the layer that fails.
+                    with contextlib.suppress(FloatingPointError):
+                        self._diagnose(step, data)
                 with naming("a step"):
                     raise
 
         return run
 
+    def _diagnose(self, step: Callable[[Any], Any], data: Any) -> None:
+        """Reruns the layers and the loss of a failed step, to name the one that fails.
+
+        Changes no variable, because the failed step may have changed them.
+        """
+        if step == self.predict_step:
+            self._outputs(data)
+            return
+        trains = step == self.train_step
+        scale = loss_scale(self.optimizer) if trains else None
+        with self._context(trains):
+            with keras.StatelessScope():  # For the metrics that track single losses.
+                pipe, *args = self._pipeline_arguments(data, scale)
+            pipe.Diagnose(pipe.vars, *args)
+
+    def _context(self, trains: bool) -> ForwardContext:
+        if not trains:
+            return ForwardContext(do_eval=True)
+        return ForwardContext(step=tf.cast(self.optimizer.iterations, tf.int64))
+
+    def _prepared(self, data: Any, trains: bool) -> Any:
+        """Returns a step's data as tensors. Builds what the step needs, the first time.
+
+        The step may be called by a user's own loop, also in a tf.function.
+        """
+        data = tree.map_structure(pipelines.as_tensor, data)
+        with tf.init_scope():
+            self._cut_if_new(trains and self.train_function is None)
+            loss, slots = ("loss", pipelines.text_of_nesting(data)), ("slots",)
+            if loss not in self._traced:
+                self._build_compilation(data)
+                self._traced[loss] = True
+            if trains and slots not in self._traced:
+                if not self.optimizer.built:  # A callback may have built it.
+                    self.optimizer.build(self._weights)
+                self._place_slots()
+                self._traced[slots] = True
+        return data
+
     def _build_compilation(self, data: Any) -> None:
-        check_loss(self._compile_loss)
         x, y, sample_weight = pipelines.specs_of(data)
-        if not self._compilation.is_prepared(y, sample_weight):
-            specs = y, self._compilation.outputs(self.model, x), sample_weight
-            build = private_names.compute_output_spec
+        compilation, build = self._compilation, private_names.compute_output_spec
+        specs = y, compilation.outputs(self.model, x), sample_weight
+        check_loss(self._compile_loss, compilation.layers_add_losses)
+        if self._compile_loss is not None:
             build(self._compute_loss, x, *specs, training=False)
-            build(self.compute_metrics, x, *specs)
-            number = self.pipeline.params.num_micro_batches
-            self._compilation.choose_exactness(self.model, number, *specs)
+        build(self.compute_metrics, x, *specs)
+        number = self.pipeline.params.num_micro_batches
+        compilation.choose_exactness(self.model, number, *specs)
+
+    def _outputs(self, data: Any) -> Any:
+        x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
+        inputs = first_inputs(self.model, x)
+        pipe = self._pipes.for_examples(pipelines.num_examples_of(inputs))
+        with self._context(trains=False):
+            return pipe.FProp(pipe.vars, *inputs)
 
     def _pipeline_arguments(self, data: Any, scale: tf.Tensor | None) -> tuple:
         data = x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)

@@ -11,17 +11,16 @@ from absl import logging
 from keras import tree
 
 from lingvo_pipe.core.checks import is_count
-from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.core.nests import spec_of
 from lingvo_pipe.core.quantities import bytes_text
 from lingvo_pipe.core.tables import text_table
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.keras.cells.model_cells import CellCalls, ModelCells
-from lingvo_pipe.keras.cells.private_names import Functional, graph_of
+from lingvo_pipe.keras.cells.private_names import graph_of
 from lingvo_pipe.keras.cells.refusals import check_devices
 from lingvo_pipe.keras.cells.triples import first_inputs
 from lingvo_pipe.keras.keras_cell import KerasCell
-from lingvo_pipe.keras.plain_attributes import sequence_length_of
 from lingvo_pipe.pipeline.devices.device_names import device_name
 from lingvo_pipe.pipeline.devices.stage_devices import stage_devices
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
@@ -48,13 +47,30 @@ class Pipelines:
         self._graph, self._params = graph_of(model), dict(params)
         self._num_micro_batches, self._batch_size = num_micro_batches, batch_size
         self._sequence_length = sequence_length
-        self._padded_length = sequence_length_of(model)
+        # The length to which a task's preprocessor pads.
+        preprocessor = getattr(model, "preprocessor", None)
+        self._padded_length = getattr(preprocessor, "sequence_length", None)
         self._made: dict[int, PipeliningLayer] = {}
         self._cells: ModelCells | None = None
         self._had_enough = False
 
     def make(self, cells: ModelCells) -> None:
-        """Replaces the pipelines by new ones of these cells, with the same stages."""
+        """Replaces the pipelines by new ones of these cells, with the same stages.
+
+        Raises:
+            ValueError: if several stages were chosen for another number of cells.
+        """
+        number = len(cells.cells)
+        before = number if self._cells is None else len(self._cells.cells)
+        if number != before:
+            if self.of_full_size.num_stages > 1:
+                raise UserValueError(
+                    path="PipelinedModel.model",
+                    expected=f"{before} cells, for which its stages were chosen",
+                    got=Words(f"{number}, since its layers have changed"),
+                    hint="Make a PipelinedModel of the model as it is now.",
+                )
+            self._params["splits"] = 1
         self._cells = cells
         self._made.clear()
         self._make(self._num_micro_batches)
@@ -98,6 +114,14 @@ class Pipelines:
                 name,
             )
 
+    def warn_of_change(self, name: str) -> None:
+        """Logs a warning that layers or variables have changed since a step ran."""
+        logging.warning(
+            "%s: the model has changed since it ran, and is cut again. Plain Keras may "
+            "run its old layers until compile is called.",
+            name,
+        )
+
     def _make(self, num_micro_batches: int) -> PipeliningLayer:
         assert self._cells is not None
         p = PipeliningLayer.Params().Set(
@@ -110,19 +134,67 @@ class Pipelines:
             num_micro_batches=num_micro_batches,
             **self._params,
         )
-        _set_inputs(
-            p,
-            self._graph,
-            self._batch_size,
-            self._sequence_length,
-            self._padded_length,
-        )
+        self._set_inputs(p)
         pipe = self._made[num_micro_batches] = p.Instantiate()
         self._params["splits"] = pipe.boundaries
         self._batch_size = self._sequence_length = None
         for name in _CHOOSING:
             self._params.pop(name, None)
         return pipe
+
+    def _set_inputs(self, p: InstantiableParams) -> None:
+        """Sets the inputs' shapes if stages are chosen by them.
+
+        Without a sequence length, unknown dimensions have the padded length.
+
+        Raises:
+            ValueError: if a size is missing, is not a count, or has no effect.
+        """
+        graph, batch_size = self._graph, self._batch_size
+        sequence_length = self._sequence_length
+        sizes = {
+            "PipelinedModel(batch_size=...)": batch_size,
+            "PipelinedModel(sequence_length=...)": sequence_length,
+        }
+        if p.input_shapes is not None or not needs_inputs(p):
+            expected = "None (data have it) unless splits='auto' or memory_limit is set"
+            for path, size in sizes.items():
+                if size is not None:
+                    raise UserValueError(path=path, expected=expected, got=size)
+            return
+        path, path_of_length = sizes
+        by_flops = p.memory_limit is None and p.cell_costs is None
+        if batch_size is None and not by_flops:
+            expected = "the size of a mini-batch, for measured times or memory_limit"
+            raise UserValueError(path=path, expected=expected, got=None)
+        # Flops of cells are in the same ratios for any number of rows.
+        rows = 1 if batch_size is None else -(-batch_size // p.num_micro_batches)
+        unknown = [x.name for x in graph.inputs if None in x.shape[1:]]
+        length = self._padded_length if sequence_length is None else sequence_length
+        if unknown and not is_count(length):
+            raise UserValueError(
+                path=path_of_length,
+                expected=f"the size of the unknown dimensions of inputs {unknown}",
+                got=length,
+                hint="Or give a number of stages or a list of boundaries.",
+            )
+        if not unknown and sequence_length is not None:
+            expected = "None, since inputs have no unknown dimension"
+            raise UserValueError(
+                path=path_of_length, expected=expected, got=sequence_length
+            )
+        with tf.Graph().as_default():
+            placeholders = [
+                tf.compat.v1.placeholder(
+                    x.dtype, [rows, *(n or length for n in x.shape[1:])]
+                )
+                for x in graph.inputs
+            ]
+            inputs = first_inputs(
+                graph, tree.pack_sequence_as(graph.input, placeholders)
+            )
+        p.input_shapes = [None if x is None else tuple(x.shape) for x in inputs]
+        p.input_dtypes = [None if x is None else x.dtype for x in inputs]
 
 
 def with_stages(
@@ -144,77 +216,23 @@ def with_stages(
         p["devices"] = list(devices)
     elif is_auto(stages):
         p["devices"] = stage_devices(None, devices)
-    replicas = p.get("num_replicas", 1)
+    replicas, per_device = p.get("num_replicas", 1), p.get("stages_per_device", 1)
     if "splits" not in p and isinstance(replicas, int) and replicas > 0:
         if number % replicas:
             expected = f"a multiple of num_replicas, {replicas}"
             raise UserValueError(path=path, expected=expected, got=devices)
         check_devices(number // replicas, num_cells)
-        p["splits"] = number // replicas * p.get("stages_per_device", 1)
-    elif is_count(stages) and is_count(devices) and is_count(replicas):
-        needed = stages * replicas
-        if number != needed and "stages_per_device" not in p:
+        p["splits"] = number // replicas * per_device
+        return p
+    num_stages = len(stages) if isinstance(stages, (list, tuple)) else stages
+    # The pipeline refuses other values, and another number of names.
+    if all(map(is_count, (num_stages, devices, replicas, per_device))):
+        needed = num_stages // per_device * replicas
+        if number != needed:
             expected = f"{needed}, as splits={stages} needs"
-            hint = f"Or give splits={number // replicas}."
+            hint = "Or give no splits, so that devices decide."
             raise UserValueError(path=path, expected=expected, got=devices, hint=hint)
     return p
-
-
-def _set_inputs(
-    p: InstantiableParams,
-    graph: Functional,
-    batch_size: int | None,
-    sequence_length: int | None,
-    padded_length: int | None,
-) -> None:
-    """Sets the inputs' shapes if stages are chosen by them.
-
-    Without a `sequence_length`, unknown dimensions have `padded_length`.
-
-    Raises:
-        ValueError: if a size is missing, is not a count, or has no effect.
-    """
-    sizes = {
-        "PipelinedModel(batch_size=...)": batch_size,
-        "PipelinedModel(sequence_length=...)": sequence_length,
-    }
-    if p.input_shapes is not None or not needs_inputs(p):
-        expected = "None (data have it) unless splits='auto' or memory_limit is set"
-        for path, size in sizes.items():
-            if size is not None:
-                raise UserValueError(path=path, expected=expected, got=size)
-        return
-    path, path_of_length = sizes
-    by_flops = p.memory_limit is None and p.cell_costs is None
-    if batch_size is None and not by_flops:
-        expected = "the size of a mini-batch, for measured times or memory_limit"
-        raise UserValueError(path=path, expected=expected, got=None)
-    # Flops of cells are in the same ratios for any number of rows.
-    rows = 1 if batch_size is None else -(-batch_size // p.num_micro_batches)
-    unknown = [x.name for x in graph.inputs if None in x.shape[1:]]
-    length = padded_length if sequence_length is None else sequence_length
-    if unknown and not is_count(length):
-        raise UserValueError(
-            path=path_of_length,
-            expected=f"the size of the unknown dimensions of inputs {unknown}",
-            got=length,
-            hint="Or give a number of stages or a list of boundaries.",
-        )
-    if not unknown and sequence_length is not None:
-        expected = "None, since inputs have no unknown dimension"
-        raise UserValueError(
-            path=path_of_length, expected=expected, got=sequence_length
-        )
-    with tf.Graph().as_default():
-        placeholders = [
-            tf.compat.v1.placeholder(
-                x.dtype, [rows, *(n or length for n in x.shape[1:])]
-            )
-            for x in graph.inputs
-        ]
-        inputs = first_inputs(graph, tree.pack_sequence_as(graph.input, placeholders))
-    p.input_shapes = [None if x is None else tuple(x.shape) for x in inputs]
-    p.input_dtypes = [None if x is None else x.dtype for x in inputs]
 
 
 def summary_lines(
@@ -274,6 +292,11 @@ def specs_of(data: Any) -> tuple[Any, Any, Any]:
 def text_of_specs(data: Any) -> str:
     """Returns the structure, shapes and dtypes of tensors as text."""
     return repr(tree.map_structure(lambda x: x if x is None else spec_of(x), data))
+
+
+def text_of_nesting(data: Any) -> str:
+    """Returns the structure of data as text, with what is absent."""
+    return repr(tree.map_structure(lambda x: x is None, data))
 
 
 def as_tensor(value: Any) -> tf.Tensor | None:

@@ -8,6 +8,8 @@ from typing import Any
 
 import keras
 
+from lingvo_pipe.keras.cells import private_names
+
 _PREPROCESSING = "keras_hub.src.utils.pipeline_model"
 
 
@@ -16,7 +18,9 @@ class PlainAttributes(keras.Model):
 
     # Keras's get_layer searches `layers`.
     layers = property(attrgetter("model.layers"))
+    input = property(attrgetter("model.input"))
     inputs = property(attrgetter("model.inputs"))
+    output = property(attrgetter("model.output"))
     outputs = property(attrgetter("model.outputs"))
     input_shape = property(attrgetter("model.input_shape"))
     output_shape = property(attrgetter("model.output_shape"))
@@ -30,6 +34,22 @@ class PlainAttributes(keras.Model):
     export_to_transformers = property(attrgetter("model.export_to_transformers"))
     preprocess_samples = property(attrgetter("model.preprocess_samples"))
 
+    @property
+    def preprocessor(self) -> Any:
+        """The task's preprocessor, or None if its data are preprocessed already."""
+        return self.model.preprocessor
+
+    @preprocessor.setter
+    def preprocessor(self, preprocessor: Any) -> None:
+        self.model.preprocessor = preprocessor
+
+    @property
+    def metrics(self) -> list[keras.Metric]:
+        """Keras's metrics of a model, and attributes of the plain one, in its order."""
+        first = private_names.trainer_metrics(self)
+        of_layers = super().metrics[len(first) :]
+        return [*first, *private_names.attribute_metrics(self.model), *of_layers]
+
 
 def preprocessing_kind(kind: type, model_kind: type) -> type:
     """Returns the class `kind` with the preprocessing methods of KerasHub's tasks.
@@ -41,8 +61,3 @@ def preprocessing_kind(kind: type, model_kind: type) -> type:
         if base.__module__ == _PREPROCESSING:
             return type(kind.__name__, (kind, base), {"__module__": kind.__module__})
     return kind
-
-
-def sequence_length_of(model: Any) -> int | None:
-    """Returns the length to which a task's preprocessor pads, or None."""
-    return getattr(getattr(model, "preprocessor", None), "sequence_length", None)

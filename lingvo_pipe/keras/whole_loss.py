@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.core.nests import map_present, pack_present, present
+from lingvo_pipe.core.nests import map_present, pack_present, present, wide_dtype
 from lingvo_pipe.pipeline.tracing.purity import check_pure
 
 
@@ -37,7 +37,8 @@ def whole_loss(
         watched = map_present(lambda x: tf.stop_gradient(_wide(x)), outputs)
         floats = _floats(watched)
         tape.watch(floats)
-        value = tf.cast(loss(_as_cast(outputs, watched)), tf.float32)
+        value = loss(_as_cast(outputs, watched))
+        value = tf.cast(value, wide_dtype(value.dtype))
     gradients = tape.gradient(
         value, floats, unconnected_gradients=tf.UnconnectedGradients.ZERO
     )
@@ -51,8 +52,9 @@ def stand_in(outputs: Sequence[Any], whole: WholeLoss, share: tf.Tensor) -> tf.T
     micro-batches' values, weighted by their shares.
     """
     pairs = zip(_floats(outputs), whole.gradients, strict=True)
-    parts = [tf.cast(tf.reduce_sum(g * _wide(x)), tf.float32) for x, g in pairs]
-    total = tf.add_n(parts) / share
+    dtype = whole.values.dtype
+    parts = [tf.cast(tf.reduce_sum(g * _wide(x)), dtype) for x, g in pairs]
+    total = tf.add_n(parts) / tf.cast(share, dtype)
     return whole.values[0] + total - tf.stop_gradient(total)
 
 

@@ -256,7 +256,7 @@ def test_prompts_of_any_number_and_length_follow_one_another(
     make: Any, num_groups: int | None
 ) -> None:
     plain, pipelined = make("greedy"), pipelined_of(make("greedy"))
-    for sizes in ((2, 10), (2, 6), (4, 8), (2, 10)):
+    for sizes in ((2, 10), (2, 6), (5, 8), (2, 10)):
         expected = tokens_of(plain, *sizes)
         assert tokens_of(pipelined, *sizes, num_groups=num_groups) == expected
 
@@ -320,6 +320,16 @@ def test_a_state_without_a_place_for_each_token_takes_one_group() -> None:
         Generation(task, 2, num_devices=2)(inputs)
     with fails(path="generate", got=[1, B]):
         Generation(task, 2, num_devices=2)({**inputs, "images": np.zeros([1, 2])})
+
+
+class Assisted(Counting):
+    def generate(self, inputs: Any, assistant_model: Any = None) -> Any:
+        raise AssertionError(inputs, assistant_model)
+
+
+def test_an_assistant_is_refused_by_position_too() -> None:
+    with fails(path="assistant_model"):
+        Generation(Assisted(), 1, num_devices=1)(prompts(), Counting())
 
 
 def test_a_model_without_caches_cannot_generate() -> None:

@@ -1,7 +1,8 @@
 """Actions of users in any order: pipelined, they leave what plain Keras leaves.
 
-They freeze and thaw, compile, fit, evaluate, predict with a part of the model, train
-another model of the same layers, save, load, and wrap the model again.
+They freeze and thaw, compile all or the optimizer alone, fit with weights, validation
+and smaller last mini-batches, take steps by hand, evaluate, predict with a part of the
+model, train another model of the same layers, save, load, and wrap the model again.
 """
 
 from __future__ import annotations
@@ -20,6 +21,11 @@ from tests.support.cases import seeds
 _NUM_SEEDS = 12
 _NUM_ACTIONS = 10
 _FROZEN = ("first", "norm", "middle")
+_AVERAGES: list[dict[str, Any]] = [
+    {},
+    {"use_ema": True, "ema_momentum": 0.5, "ema_overwrite_frequency": 3},
+    {"gradient_accumulation_steps": 2},
+]
 _RANDOM = np.random.default_rng(0)
 _X = _RANDOM.normal(1.0, 2.0, (12, 4)).astype("float32")
 _Y = _RANDOM.normal(1.0, 2.0, (12, 2)).astype("float32")
@@ -47,6 +53,8 @@ class _User:
         self._random = np.random.default_rng(seed)
         self._folder, self._is_pipelined = folder, is_pipelined
         self._has_trained = False  # Since it was compiled.
+        self._has_schedule = False  # Of the learning rate.
+        self._saves_loss = True
         self.results: list[Any] = []
         self.model: Any = None
         self._begin(_model())
@@ -60,11 +68,21 @@ class _User:
     def compile(self) -> None:
         kind = str(self._random.choice(["SGD", "AdamW"]))
         options = {"SGD": {"momentum": 0.9}, "AdamW": {"epsilon": 0.01}}[kind]
-        optimizer = getattr(keras.optimizers, kind)(0.02, **options)
+        options |= _AVERAGES[self._random.integers(len(_AVERAGES))]
+        self._has_schedule = self._chance()
+        rate: Any = 0.02
+        if self._has_schedule:
+            rate = keras.optimizers.schedules.ExponentialDecay(rate, 3, 0.9)
+        optimizer = getattr(keras.optimizers, kind)(rate, **options)
         if self._chance():
             optimizer.exclude_from_weight_decay(var_names=["bias", "middle"])
         self.trained.compile(optimizer, loss="mse", metrics=["mae"])
-        self._has_trained = False
+        self._has_trained, self._saves_loss = False, True
+
+    def compile_optimizer(self) -> None:
+        """Compiles with the loss and metrics from before, which no file would have."""
+        self.trained.compile(keras.optimizers.SGD(0.02))
+        self._has_trained = self._has_schedule = self._saves_loss = False
 
     def freeze_or_thaw(self) -> None:
         """Freezes or thaws a layer, or a part of the model."""
@@ -72,16 +90,29 @@ class _User:
         if self._random.random() < 0.2:
             layer = self._part
         layer.trainable = self._chance()
-        if self._has_trained:  # A step that is built keeps what was trainable.
+        # A step that is built keeps what was trainable, and so does an optimizer.
+        if self._has_trained or self.trained.optimizer.built:
             self.compile()
 
     def fit(self) -> None:
-        history = self.trained.fit(_X, _Y, shuffle=False, epochs=2, **_BATCHES).history
+        options: dict[str, Any] = {"batch_size": int(self._random.integers(4, 7))}
+        shape = [(), (12,), (12, 1)][self._random.integers(3)]
+        if shape:
+            options["sample_weight"] = self._random.uniform(0.0, 2.0, shape)
+        if self._chance():
+            options.update(validation_data=(_X, _Y), validation_freq=[2])
+        options.update(shuffle=False, epochs=2, verbose=0)
+        history = self.trained.fit(_X, _Y, **options).history
         self.results += [np.array(x) for x in history.values()]
         self._has_trained = True
 
     def train_on_batch(self) -> None:
         self.results += self.trained.train_on_batch(_X[:6], _Y[:6])
+        self._has_trained = True
+
+    def train_by_hand(self) -> None:
+        """Takes a step as a user's own loop does."""
+        self.results.append(self.trained.train_step((_X[:6], _Y[:6]))["loss"])
         self._has_trained = True
 
     def evaluate(self) -> None:
@@ -98,7 +129,9 @@ class _User:
 
     def set_learning_rate(self) -> None:
         """Changes the optimizer that trains."""
-        self.trained.optimizer.learning_rate = self._random.uniform(0.001, 0.02)
+        rate = self._random.uniform(0.001, 0.02)
+        if not self._has_schedule:
+            self.trained.optimizer.learning_rate = rate
 
     def wrap(self) -> None:
         """Wraps the model again, or compiles the plain one as that does."""
@@ -108,7 +141,7 @@ class _User:
         else:
             self.model.compile(self.model.optimizer, loss="mse", metrics=["mae"])
         self._after_moves()
-        self._has_trained = False
+        self._has_trained, self._saves_loss = False, True
 
     def save_and_load(self) -> None:
         """Saves the model with its optimizer, and loads both."""
@@ -116,6 +149,8 @@ class _User:
         self.trained.save(path)
         self._begin(keras.models.load_model(path))
         self._has_trained = False
+        if not self._saves_loss:
+            self.compile()
 
     def load_weights(self) -> None:
         """Trains, and goes back to the weights before."""

@@ -20,11 +20,14 @@ _WIDTH = 92
 _INTRODUCTION = """\
 # What of Keras is the same
 
-Each of these is compared with plain Keras, at one and four micro-batches and on one and
-two devices; layers by the outputs of micro-batches, random ones included.
+Each of these is compared with plain Keras: layers, random ones included, by the outputs
+of micro-batches of 2 and 4 rows on one device; all else by a training of four
+micro-batches on two devices. Tests of whole models compare one micro-batch, and the
+bytes on one device and on more.
 
-- **Same**: weights, slots, metrics and predictions are plain Keras's but for rounding,
-  and the same bytes for both numbers of devices.
+- **Same**: the outputs of layers, or weights, slots, metrics and predictions, are plain
+  Keras's but for rounding: within 1e-5 for layers, 1e-4 of an array's largest number
+  for trainings, and 2% for dtype policies of 16 bits.
 - **Warned**: at several micro-batches the results depend on their number, and a warning
   names it.
 - **Refused**: an error names it. See [Keras models](keras.md).

@@ -72,6 +72,7 @@ def test_they_are_as_in_plain_keras() -> None:
             "metrics": _metrics(),
             "weighted_metrics": ["mae"],
         },
+        batch_size=10,  # One size: each is traced anew.
         epochs=1,
         devices=(2,),
         num_micro_batches=(3,),
@@ -94,6 +95,18 @@ def test_a_step_has_the_loss_of_each_output() -> None:
     for model, trained in plain_and_pipelined(_two_outputs, 2, 3):
         trained.compile("sgd", loss=_LOSSES)
         results.append([*trained.train_on_batch(_X, _TARGETS), *model.get_weights()])
+    assert_close(results)
+
+
+def test_a_metric_of_two_outputs_counts_each_once() -> None:
+    """It was updated by the sum over both, once for each of them."""
+    results = []
+    for _, trained in plain_and_pipelined(_two_outputs, 2, 3):
+        shared = keras.metrics.TruePositives()
+        trained.compile("sgd", loss=_LOSSES, metrics={"a": shared, "b": shared})
+        trained.fit(_X, _TARGETS, verbose=0)
+        results.append([float(shared.result())])
+    assert results[0][0] > 0.0
     assert_close(results)
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from lingvo_pipe.keras.cells.private_names import flat_losses
 from lingvo_pipe.keras.loss import divisors_of, mean_and_weight
+from tests.support.cases import exhaustive
 
 REDUCTIONS = ("sum_over_batch_size", "mean_with_sample_weight", "sum")
 B, PARTS = 5, (slice(0, 2), slice(2, 5))
@@ -34,7 +35,8 @@ def _compiled(reductions: tuple[str, ...], weights: Any, y: Any, outputs: Any) -
     "reductions",
     [
         *itertools.product(REDUCTIONS, repeat=1),
-        *itertools.product(REDUCTIONS, repeat=2),
+        *itertools.combinations_with_replacement(REDUCTIONS, 2),
+        *map(exhaustive, itertools.combinations(REDUCTIONS[::-1], 2)),
     ],
     ids=str,
 )
@@ -68,3 +70,20 @@ def test_they_are_the_mini_batchs(
         total, parts = total + float(mean) * float(weight), parts + float(weight)
     expected = float(compiled(y, masked(outputs), weights))
     assert total / parts == pytest.approx(expected, rel=1e-5)
+
+
+def test_weights_round_no_digit_of_64_bits() -> None:
+    """They were numbers of 32 bits."""
+    keras.config.set_floatx("float64")
+    try:
+        y, outputs = ([RANDOM.uniform(0.1, 1, (B, 2))] for _ in range(2))
+        compiled = _compiled(REDUCTIONS[:1], None, y, outputs)
+        total = 0.0
+        for part in PARTS:
+            data: Any = [y[0][part]], [outputs[0][part]], None
+            mean, weight = mean_and_weight(compiled, data, part.stop - part.start, B)
+            total += float(mean) * float(weight)
+    finally:
+        keras.config.set_floatx("float32")
+    expected = float(compiled(y, outputs, None))
+    assert total == pytest.approx(expected, rel=1e-14)

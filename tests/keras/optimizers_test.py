@@ -83,6 +83,7 @@ def test_an_optimizer_goes_on_after_the_variables_have_moved() -> None:
         exhaustive("Adam", None),
         exhaustive("Adam", "before"),
         exhaustive("LossScaleOptimizer", None),
+        exhaustive("Adafactor", None),
         ("SGD", "after"),
     ],
 )
@@ -97,6 +98,8 @@ def test_slots_on_the_host_change_no_byte(name: str, is_built: str | None) -> No
             optimizer = keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(0.1))
         elif name == "Adam":
             optimizer = keras.optimizers.Adam(0.1, gradient_accumulation_steps=2)
+        elif name == "Adafactor":
+            optimizer = keras.optimizers.Adafactor(0.1)
         if is_built == "before":
             optimizer.build(model.trainable_variables)
         trained = PipelinedModel(model, devices=2, offload_slots=offload_slots)
@@ -108,6 +111,19 @@ def test_slots_on_the_host_change_no_byte(name: str, is_built: str | None) -> No
         slots = {v.value.device[-5:] for v in optimizer.variables if v.shape}
         assert slots == ({"CPU:0"} if offload_slots else {"CPU:0", "CPU:1"})
     assert_same(results)
+
+
+def test_all_slots_are_with_their_variables() -> None:
+    """Adafactor names the moments of rows and columns without a layer's name."""
+    model, optimizer = _model(), keras.optimizers.Adafactor(0.1)
+    optimizer.build(model.trainable_variables)
+    PipelinedModel(model, devices=2).compile(optimizer, loss="mse")
+    devices = [v.value.device for v in optimizer.variables if len(v.shape)]
+    kernel, bias, last_kernel, last_bias = (
+        v.value.device for v in model.trainable_variables
+    )
+    assert kernel != last_kernel
+    assert devices == [*[kernel] * 3, bias, *[last_kernel] * 3, last_bias]
 
 
 def test_values_other_than_true_and_false_are_refused() -> None:

@@ -12,7 +12,7 @@ from keras import layers
 from lingvo_pipe.keras.cells.model_cells import model_cells
 from lingvo_pipe.keras.keras_cell import KerasCell
 from lingvo_pipe.keras.pipelined_model import PipelinedModel
-from tests.keras.toy_models import assert_same, fit
+from tests.keras.toy_models import assert_same, fit, sequential
 from tests.support.cases import exhaustive
 from tests.support.errors import fails
 
@@ -80,7 +80,7 @@ def test_devices_and_splits_give_stages(options: Any, num_stages: int) -> None:
 def test_mini_batches_of_fewer_examples_than_micro_batches_are_reported(
     batch_size: int, expected: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    trained: Any = PipelinedModel(_model(), num_micro_batches=4)
+    trained: Any = PipelinedModel(sequential(), num_micro_batches=4)
     trained.compile("sgd", loss="mse")
     with caplog.at_level("WARNING"):
         fit(trained, 10, batch_size=batch_size, epochs=2)
@@ -105,6 +105,16 @@ def test_keras_use_builds_few_pipelines(caplog: pytest.LogCaptureFixture) -> Non
     [
         ({"devices": 3, "num_replicas": 2}, "PipelinedModel(devices=...)"),
         ({"devices": 2, "splits": 3}, "PipelinedModel(devices=...)"),
+        ({"devices": 3, "splits": [1, 3]}, "PipelinedModel(devices=...)"),
+        (
+            {
+                "devices": 4,
+                "splits": 4,
+                "stages_per_device": 2,
+                "schedule": "interleaved",
+            },
+            "PipelinedModel(devices=...)",
+        ),
         (
             {"devices": 2, "splits": "auto", "memory_limit": 1e6},
             "PipelinedModel(batch_size=...)",

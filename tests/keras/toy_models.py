@@ -12,6 +12,7 @@ from keras import layers
 from lingvo_pipe.keras.pipelined_model import PipelinedModel
 
 WIDTH, OUTPUTS = 4, 3
+Wrap = Callable[[Any], Any]
 
 
 class Sampling(layers.Layer):
@@ -62,6 +63,12 @@ def plain_and_pipelined(
         yield model, PipelinedModel(model, *args, **options) if is_pipelined else model
 
 
+def compiled(trained: Any, optimizer: Any = None, **options: Any) -> Any:
+    """Compiles a model with a loss of squares, and returns it."""
+    trained.compile(optimizer or keras.optimizers.SGD(0.01), loss="mse", **options)
+    return trained
+
+
 def fit(trained: Any, num_examples: int = 6, **options: Any) -> dict[str, Any]:
     """Trains on numbers, and returns the history."""
     x = numbers(num_examples, *trained.input_shape[1:])
@@ -80,3 +87,12 @@ def assert_close(
 def assert_same(results: list[Any]) -> None:
     """Compares two lists of arrays, in each byte but for zeros' signs."""
     assert_close(results, 0.0, 0.0)
+
+
+def as_in_plain_keras(run: Callable[[Wrap], Any], *arguments: Any) -> None:
+    """Compares the results of `run` for a plain model, and for a PipelinedModel."""
+    results = []
+    for wrap in (lambda model: model, lambda model: PipelinedModel(model, *arguments)):
+        keras.utils.set_random_seed(1)
+        results.append(run(wrap))
+    assert_close(results, rtol=1e-4)

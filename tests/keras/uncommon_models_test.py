@@ -17,6 +17,7 @@ from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.keras.pipelined_model import PipelinedModel
 from lingvo_pipe.testing import assert_pipelined_equals_plain
 from tests.keras.toy_models import numbers
+from tests.support.cases import exhaustive
 from tests.support.errors import fails
 
 B, T, WIDTH = 10, 5, 4
@@ -47,13 +48,13 @@ def _assert_alike(
     )
 
 
-@pytest.mark.parametrize("kind", [list, tuple])
+@pytest.mark.parametrize("kind", [list, exhaustive(tuple)])
 def test_an_output_in_a_list_is_predicted_as_keras_does(kind: Any) -> None:
     def make() -> keras.Model:
         x = keras.Input((WIDTH,))
         return keras.Model(x, kind([layers.Dense(3)(layers.Dense(4)(x))]))
 
-    _assert_alike(make, numbers(B, WIDTH), numbers(B, 3))
+    _assert_alike(make, numbers(B, WIDTH), numbers(B, 3), batch_size=B)
 
 
 @pytest.mark.exhaustive
@@ -133,7 +134,7 @@ def test_weights_that_are_not_cast_stay_as_in_a_mixed_model() -> None:
     assert predicted.dtype == expected.dtype == np.float32
 
 
-@pytest.mark.parametrize("has_weights", [False, True])
+@pytest.mark.parametrize("has_weights", [exhaustive(False), True])
 def test_flat_outputs_have_keras_own_means(has_weights: bool) -> None:
     """Keras weights the mean over a mini-batch, and a metric counts it once."""
 
@@ -219,10 +220,11 @@ def test_logits_pass_layers_that_return_their_input() -> None:
 
 
 def test_logits_of_16_bits_are_lost_as_in_keras() -> None:
-    y = np.eye(3, dtype="float32")[np.arange(B) % 3]
+    rows = B - 3  # One mini-batch.
+    y = np.eye(3, dtype="float32")[np.arange(rows) % 3]
     _assert_alike(
         _heads("bfloat16"),
-        numbers(B, WIDTH),
+        numbers(rows, WIDTH),
         y,
         loss="categorical_crossentropy",
         exact_losses=True,
@@ -342,4 +344,7 @@ def test_what_no_step_would_follow_is_refused() -> None:
     pipelined = PipelinedModel(_dense())
     pipelined.steps_per_execution = 4
     with fails(path="compile(steps_per_execution=...)", got=4):
+        pipelined.predict(x, verbose=0)
+    pipelined.steps_per_execution, pipelined.run_eagerly = 1, True
+    with fails(path="compile(run_eagerly=...)"):
         pipelined.predict(x, verbose=0)

@@ -9,10 +9,12 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras import layers
 
 from lingvo_pipe.core.errors import UserAssertionError
 from lingvo_pipe.keras.pipelined_model import PipelinedModel
+from lingvo_pipe.keras.whole_loss import stand_in, whole_loss
 from lingvo_pipe.testing.pipelined_equals_plain import assert_pipelined_equals_plain
 from tests.support.cases import exhaustive, fast_cases
 from tests.support.errors import fails
@@ -42,6 +44,10 @@ def _model(number: int = 1, activation: str | None = "sigmoid", **options: Any) 
     y = _AddsLoss()(layers.Dropout(0.3, seed=1)(y))
     outputs = [layers.Dense(3, activation=activation)(y) for _ in range(number)]
     return keras.Model(x, outputs if number > 1 else outputs[0])
+
+
+def _small_model() -> keras.Model:
+    return keras.Sequential([keras.Input((6,)), layers.Dense(3, activation="sigmoid")])
 
 
 def _compiled(loss: Any, **options: Any) -> Callable[[], dict[str, Any]]:
@@ -174,7 +180,8 @@ def test_gradients_of_half_precision_do_not_vanish() -> None:
 def test_a_choice_of_ones_own(exact: bool, caplog: pytest.LogCaptureFixture) -> None:
     """Losses are exact or not, as asked for, with a warning if one is not."""
     options: Any = {"num_micro_batches": (4,), "devices": (1,), "exact_losses": exact}
-    given = _model, (_X, _MASKS), _compiled("dice")
+    make: Any = _model if exact else _small_model
+    given = make, (_X, _MASKS), _compiled("dice")
     with contextlib.nullcontext() if exact else fails(UserAssertionError):
         assert_pipelined_equals_plain(*given, **options)
     assert ("may mix" in caplog.text) == (not exact)
@@ -183,3 +190,12 @@ def test_a_choice_of_ones_own(exact: bool, caplog: pytest.LogCaptureFixture) -> 
 def test_a_word_that_is_none() -> None:
     with fails(path="PipelinedModel(exact_losses=...)", got="always"):
         PipelinedModel(_model(), exact_losses="always")
+
+
+def test_a_loss_of_64_bits_keeps_them() -> None:
+    """It was reported in 32 bits."""
+    outputs = [tf.constant([[0.1], [0.2]], tf.float64), None, None]
+    whole = whole_loss(outputs, lambda triples: tf.reduce_sum(triples[0]))
+    mean = stand_in(outputs, whole, tf.constant(0.5))
+    assert float(mean) == pytest.approx(0.1 + 0.2, rel=1e-15)
+    assert whole.values.dtype == mean.dtype == tf.float64

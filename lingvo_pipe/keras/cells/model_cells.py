@@ -23,8 +23,9 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
+from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.keras.cells.calls import GraphTensor, KerasCall, ModelCalls, calls_of
-from lingvo_pipe.keras.cells.private_names import flat_layers
+from lingvo_pipe.keras.cells.private_names import flat_layers, graph_of, is_graph
 from lingvo_pipe.keras.cells.state import (
     RandomDraws,
     VariableKind,
@@ -93,9 +94,19 @@ class ModelCells:
 
 
 def model_cells(model: keras.Model, shares_variables: bool = True) -> ModelCells:
-    """Returns the cells of a Sequential or functional model."""
+    """Returns the cells of a Sequential or functional model.
+
+    Raises:
+        ValueError: if the model calls no layer.
+    """
     model_calls = calls_of(model)
     calls = model_calls.calls
+    if not calls:
+        raise UserValueError(
+            path=f"model {model.name!r}",
+            expected="at least one layer between its inputs and outputs",
+            got=Words("none"),
+        )
     draws = {key: [draws_of(call, key) for call in calls] for key in (True, False)}
     sums = {key: _sums(x.counts for x in noted) for key, noted in draws.items()}
     owners: dict[int, str] = {}
@@ -224,6 +235,15 @@ def _new(name: str, taken: Collection[str], separator: str) -> str:
         number += 1
         new = f"{name}{separator}{number}"
     return new
+
+
+def structure_of(model: keras.Model) -> tuple[list[Any], set[int]]:
+    """Returns the graphs of a model and of the models in it, and its variables' ids.
+
+    If one of them changes, such as by Sequential.add or by LoRA, so do the cells.
+    """
+    graphs = [graph_of(x) for x in flat_layers(model) if is_graph(x)]
+    return graphs, set(map(id, model.variables))
 
 
 def trainable_flags(model: keras.Model) -> list[bool]:

@@ -2,10 +2,13 @@
 
     KerasCell.Params().Set(model=digits_cnn, arguments={"width": 16}, index=2)
 
-The function is run once. Initial values are drawn when a cell creates its variables.
+The function is run once for each seed. Initial values are drawn when a cell creates its
+variables. What the function sets, such as the weights of a file, waits in memory until
+a task has copied it. For the variables of another task the function is run again.
 """
 
 import contextlib
+import functools
 import hashlib
 import json
 import random
@@ -17,7 +20,7 @@ from keras import tree
 
 from lingvo_pipe.keras.cells.calls import GraphTensor, calls_of
 from lingvo_pipe.keras.cells.model_cells import ModelCells, model_cells
-from lingvo_pipe.keras.cells.private_names import place_variable, stored_if_given
+from lingvo_pipe.keras.cells.private_names import set_initializer, stored_if_given
 from lingvo_pipe.keras.cells.refusals import check_model
 from lingvo_pipe.pipeline.stage_choice.traced_cells import outside_graphs
 
@@ -27,6 +30,8 @@ class BuiltModel(NamedTuple):
 
     model: keras.Model
     cells: ModelCells
+    # The values that the function sets, by the variable's index. See `free_values`.
+    values: dict[int, Any]
 
 
 _built: dict[tuple[Any, ...], BuiltModel] = {}
@@ -43,13 +48,29 @@ def built_model(
     policy = keras.config.dtype_policy()
     key = function, repr(sorted(arguments.items())), seed or 0, policy.name
     if key not in _built:
-        state = random.getstate()
-        random.seed(seed or 0)  # From it Keras draws the seeds that are not given.
-        try:
-            _built[key] = outside_graphs(_build, function, arguments, policy)
-        finally:
-            random.setstate(state)
+        free_values()  # The same model with another seed may have them, too.
+        values: dict[int, Any] = {}
+        run = functools.partial(
+            _run, function, arguments, policy, seed or 0, values=values
+        )
+        model, cells = run()
+        variables = model.variables
+        for i in values:
+            set_initializer(variables[i], functools.partial(_value, i, values, run))
+        _built[key] = BuiltModel(model, cells, values)
     return _built[key]
+
+
+def free_values() -> None:
+    """Frees the values that functions have set. A function runs again to read one."""
+    for built in _built.values():
+        built.values.clear()
+
+
+def _value(index: int, values: dict[int, Any], run: Callable[[], Any]) -> Any:
+    if not values:
+        run()
+    return values[index]
 
 
 def fingerprint(model: keras.Model) -> str:
@@ -75,9 +96,28 @@ def _settings(operation: Any) -> dict[str, Any]:
     return {}
 
 
+def _run(
+    function: Callable[..., keras.Model],
+    arguments: Mapping[str, Any],
+    policy: Any,
+    seed: int,
+    values: dict[int, Any],
+) -> tuple[keras.Model, ModelCells]:
+    """Runs a function, and adds what it sets to `values`. Returns model and cells."""
+    state = random.getstate()
+    random.seed(seed)  # From it Keras draws the seeds that are not given.
+    try:
+        return outside_graphs(_build, function, arguments, policy, values)
+    finally:
+        random.setstate(state)
+
+
 def _build(
-    function: Callable[..., keras.Model], arguments: Mapping[str, Any], policy: Any
-) -> BuiltModel:
+    function: Callable[..., keras.Model],
+    arguments: Mapping[str, Any],
+    policy: Any,
+    values: dict[int, Any],
+) -> tuple[keras.Model, ModelCells]:
     keras.config.set_dtype_policy(policy)
     with (
         keras.StatelessScope(initialize_variables=False) as scope,
@@ -87,8 +127,6 @@ def _build(
         check_model(model)
         # Within the scope, because the end of another one would draw all values.
         cells = model_cells(model, shares_variables=False)
-    for v in model.variables:
-        value = scope.get_current_value(v)
-        if value is not None:  # Set by the function, such as weights from a file.
-            place_variable(v, value)
-    return BuiltModel(model, cells)
+    set_values = map(scope.get_current_value, model.variables)
+    values.update((i, x) for i, x in enumerate(set_values) if x is not None)
+    return model, cells

@@ -88,7 +88,7 @@ def placed(variable: keras.Variable, unused_path: str = "") -> tf.Variable:
     that were traced with it fail. A deferred variable is initialized here.
     """
     stored = private_names.stored_variable(variable)
-    if _is_scratch_graph():
+    if is_scratch_graph():
         return _variable(variable, lambda: _zeros(variable), variable.name, stored)
     if stored is None:
         # The scope that Keras uses, for optimizers that go by TensorFlow's names.
@@ -133,15 +133,22 @@ def place_slots(
     for v in variables:
         owners[f"{v.path.replace('/', '_')}_"].append(v)
     alike: collections.Counter[str] = collections.Counter()
+    without_path: list[keras.Variable] = []
     for slot in optimizer.variables:
         # A slot's name is its variable's path. Other variables may have the same path.
         names = [x for x in owners if slot.name.startswith(x)]
-        if names:
-            same = owners[max(names, key=len)]
-            owner = same[min(alike[slot.name], len(same) - 1)]
-            alike[slot.name] += 1
-            with tf.device(slot_device(owner.value.device, on_host)):
-                placed(slot)
+        if not names:
+            without_path.append(slot)
+            continue
+        same = owners[max(names, key=len)]
+        owner = same[min(alike[slot.name], len(same) - 1)]
+        alike[slot.name] += 1
+        # Before it, Adafactor makes slots that have only the name of the variable.
+        slots = [x for x in without_path if x.name == owner.name]
+        without_path.clear()
+        with tf.device(slot_device(owner.value.device, on_host)):
+            for x in (*slots, slot):
+                placed(x)
 
 
 def initialize_others(owners: Iterable[Any]) -> None:
@@ -164,9 +171,8 @@ class Storage:
         return any(private_names.stored_variable(v) is not x for v, x in self._stored)
 
 
-@functools.cache
 def warn_of_turns(name: str) -> None:
-    """Logs once for each model that another PipelinedModel has moved its weights."""
+    """Logs a warning that another PipelinedModel has moved a model's weights."""
     logging.warning(
         "%s: a PipelinedModel that shares layers has moved their weights. They move "
         "back now, and again whenever the models take turns. Give both the same "
@@ -203,7 +209,7 @@ def created(variable: keras.Variable, path: str) -> tf.Variable:
     """Returns a new tf.Variable with a Keras variable's value, computed on the host."""
 
     def initial() -> tf.Tensor:
-        if _is_scratch_graph():  # It is never run, and constants cannot enter it.
+        if is_scratch_graph():  # It is never run, and constants cannot enter it.
             return _zeros(variable)
         with tf.device("/CPU:0"):
             return tf.convert_to_tensor(variable.value)
@@ -228,7 +234,7 @@ def _zeros(variable: keras.Variable) -> tf.Tensor:
     return tf.zeros(variable.shape, variable.dtype)
 
 
-def _is_scratch_graph() -> bool:
+def is_scratch_graph() -> bool:
     """Returns True if the current graph is never run. Its variables take no memory."""
     is_plain_graph = not tf.executing_eagerly() and not tf.inside_function()
     return is_plain_graph or declares_variables()

@@ -26,6 +26,9 @@ remat_mode_of = attrgetter("_remat_mode")  # Of the RematScope of a layer, or No
 forget_losses = methodcaller("_clear_losses")  # Losses that its calls added.
 stored_variable = attrgetter("_value")  # A variable's tf.Variable, or None.
 initialize_variable = methodcaller("_deferred_initialize")  # On the current device.
+attribute_metrics = attrgetter("_metrics")  # Metrics that are attributes of a model.
+trainer_metrics = methodcaller("_get_own_metrics")  # Compiled ones, and attributes.
+strategy_of = attrgetter("_distribute_strategy")  # Its scope when made, or None.
 
 
 def metric_function(metric: keras.Metric) -> tuple[Callable | None, dict[str, Any]]:
@@ -148,6 +151,12 @@ def set_initial_value(variable: keras.Variable, value: tf.Tensor) -> None:
     variable._initializer = lambda shape, dtype: value
 
 
+def set_initializer(variable: keras.Variable, value: Callable[[], Any]) -> None:
+    """Makes a variable uninitialized. A function returns its initial value."""
+    variable._value = None
+    variable._initializer = lambda shape, dtype: value()
+
+
 def uninitialized_variables() -> list[keras.Variable]:
     """Returns Keras's list of variables to initialize when a StatelessScope ends."""
     name = "uninitialized_variables"
@@ -209,4 +218,19 @@ def compile_arguments(model: keras.Model) -> dict[str, Any]:
     arguments["auto_scale_loss"] = False
     for name in ("steps_per_execution", "jit_compile", "run_eagerly"):
         arguments.pop(name, None)
+    return arguments
+
+
+def kept_arguments(model: keras.Model) -> dict[str, Any]:
+    """Returns `compile_arguments`, with a loss and metrics of an earlier `compile`.
+
+    Keras keeps them if a later call gives none.
+    """
+    arguments = compile_arguments(model)
+    if (loss := model._compile_loss) is not None:
+        weights = loss._user_loss_weights
+        arguments.update(loss=loss._user_loss, loss_weights=weights)
+    if (metrics := model._compile_metrics) is not None:
+        weighted = metrics._user_weighted_metrics
+        arguments.update(metrics=metrics._user_metrics, weighted_metrics=weighted)
     return arguments

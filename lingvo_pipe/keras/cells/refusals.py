@@ -14,6 +14,7 @@ from lingvo_pipe.keras.cells.private_names import (
     graph_of,
     is_graph,
     remat_mode_of,
+    strategy_of,
 )
 
 # Layers that a pipeline cannot run, and what it expects instead.
@@ -106,13 +107,7 @@ def check_model(model: Any) -> None:
             "add_loss and callbacks for the rest; then pipeline "
             "keras.Model(model.inputs, model.outputs).",
         )
-    if tf.distribute.has_strategy():
-        raise UserValueError(
-            path=path,
-            expected="no tf.distribute strategy",
-            got=Words(type(tf.distribute.get_strategy()).__name__),
-            hint="Use num_replicas for pipelines side by side.",
-        )
+    check_strategy(model)
     for x in graph_of(model).inputs:
         path = f"input {x.name!r}"
         if x.shape and x.shape[0] is not None:
@@ -166,6 +161,23 @@ def check_model(model: Any) -> None:
                 got=Words(kind),
                 hint="Apply it to the dataset, before fit.",
             )
+
+
+def check_strategy(model: keras.Model) -> None:
+    """Raises ValueError in the scope of a tf.distribute strategy.
+
+    Also does so if the model was made in one.
+    """
+    strategy = strategy_of(model)
+    if tf.distribute.has_strategy():
+        strategy = tf.distribute.get_strategy()
+    if strategy is not None:
+        raise UserValueError(
+            path=f"model {model.name!r}",
+            expected="no tf.distribute strategy",
+            got=Words(type(strategy).__name__),
+            hint="Use num_replicas for pipelines side by side.",
+        )
 
 
 def _training_methods(model: keras.Model) -> list[str]:
@@ -254,10 +266,10 @@ def check_gradients(model: keras.Model, num_micro_batches: int) -> None:
         )
 
 
-def check_loss(loss: Any) -> None:
-    """Raises ValueError if a model was compiled without a loss."""
-    if loss is None:
-        expected = "a loss besides what layers add: lambda y, z: 0 * z will do"
+def check_loss(loss: Any, layers_add_losses: bool) -> None:
+    """Raises ValueError if neither `compile` nor a layer's call gives a loss."""
+    if loss is None and not layers_add_losses:
+        expected = "a loss, since no layer adds one in its call"
         raise UserValueError(path="compile(loss=...)", expected=expected, got=None)
 
 
@@ -272,8 +284,8 @@ def check_compilation(options: Mapping[str, Any]) -> None:
 
 def check_steps(pipelined: keras.Model) -> None:
     """Raises ValueError for overridden methods and options that steps would ignore."""
-    steps = pipelined.steps_per_execution
-    check_compilation({"steps_per_execution": steps})
+    names = ("steps_per_execution", "run_eagerly")
+    check_compilation({name: getattr(pipelined, name) for name in names})
     for model, kind in ((pipelined, type(pipelined)), (pipelined.model, keras.Model)):
         overridden = [
             x

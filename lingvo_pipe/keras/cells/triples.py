@@ -8,7 +8,8 @@ Each value that a cell passes to another cell or to the loss is such a triple, b
 tensors lose their attributes there. Only outputs of the model keep their logits.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -32,6 +33,8 @@ from lingvo_pipe.keras.cells.private_names import (
 # Keras also looks for these operations, by their types, to find logits.
 _ACTIVATIONS = {"Softmax": tf.nn.softmax, "Sigmoid": tf.math.sigmoid}
 _ATTRIBUTE = "attribute"
+_PARTS = ("value", "mask", "logits")
+_NAME = re.compile(r"(value|mask|logits)(\d+)(\w*)")
 
 
 def triple(x: tf.Tensor, with_logits: bool) -> tuple[Any, Any, Any]:
@@ -78,6 +81,27 @@ def packed_outputs(graph: Functional, triples: Sequence[Any]) -> Any:
     """Returns flat triples as tensors in the structure of a call's outputs."""
     outputs = tree.pack_sequence_as(output_structure(graph), all_attached(triples))
     return unpack_singleton(outputs)
+
+
+def tensors_by_name(triples: Sequence[Any]) -> dict[str, tf.Tensor]:
+    """Returns the tensors of flat triples by names, from which `triples_of` reads."""
+    tensors: dict[str, tf.Tensor] = {}
+    for i, part in enumerate(triples):
+        by_kind = part if isinstance(part, dict) else {"": part}
+        name = f"{_PARTS[i % 3]}{i // 3}"
+        tensors.update({f"{name}{kind}": x for kind, x in by_kind.items()})
+    return {name: x for name, x in tensors.items() if x is not None}
+
+
+def triples_of(tensors: Mapping[str, tf.Tensor]) -> list[Any]:
+    """Returns flat triples from tensors by name. Names of other kinds are left out."""
+    matches = [match for name in tensors if (match := _NAME.fullmatch(name))]
+    triples: list[Any] = [None] * (3 * sum(match[1] == "value" for match in matches))
+    for match in matches:
+        part, number, kind = match.groups()
+        x = tensors[match[0]]
+        triples[3 * int(number) + _PARTS.index(part)] = {kind: x} if kind else x
+    return triples
 
 
 def rows_in_place(x: tf.Tensor, first: Any, num_rows: int) -> tf.Tensor:

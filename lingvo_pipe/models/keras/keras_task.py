@@ -25,7 +25,12 @@ from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.core.nests import present
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.hyperparams.frozen_values import copy_value
-from lingvo_pipe.keras.cells.model_function import built_model, fingerprint
+from lingvo_pipe.keras.cells.model_function import (
+    built_model,
+    fingerprint,
+    free_values,
+)
+from lingvo_pipe.keras.cells.placement import is_scratch_graph
 from lingvo_pipe.keras.cells.private_names import get_mask, graph_of
 from lingvo_pipe.keras.cells.refusals import check_for_learner
 from lingvo_pipe.keras.cells.triples import first_inputs, packed_outputs
@@ -101,7 +106,7 @@ class KerasTask(BaseTask):
         Raises:
             ValueError: if the model cannot be cut into cells.
         """
-        built, cells = built_model(model, arguments, None)
+        built, cells, _ = built_model(model, arguments, None)
         cls.CheckModel(built)
         p, cell = cls.Params(), KerasCell.Params().Set(model=model, arguments=arguments)
         p.pipeline.Set(
@@ -135,6 +140,8 @@ class KerasTask(BaseTask):
             self._values["loss"] = _loss(p.loss, dict(p.loss_arguments), path)
         for name in p.metrics:
             self._values[name] = _named(keras.metrics, name, f"{self.path}.metrics")
+        if not is_scratch_graph():
+            free_values()  # The task's variables have them.
 
     @classmethod
     def CheckModel(cls, model: keras.Model) -> None:

@@ -11,6 +11,7 @@ from keras import layers
 
 from lingvo_pipe.keras.pipelined_model import PipelinedModel
 from tests.keras.toy_models import assert_close, numbers, plain_and_pipelined
+from tests.support.cases import exhaustive
 from tests.support.errors import fails
 
 
@@ -31,7 +32,7 @@ def _of_two(given: Any) -> keras.Model:
     [
         lambda a, b: [a, b],
         # Once they were swapped, in the order of their names.
-        lambda a, b: {"query": a, "doc": b},
+        exhaustive(lambda a, b: {"query": a, "doc": b}),
         lambda a, b: {"query": a, "doc": b, "unused": a},
     ],
 )

@@ -91,6 +91,9 @@ def test_a_variable_can_be_made_later() -> None:
     assert private_names.stored_variable(variable) is None
     private_names.initialize_variable(variable)
     np.testing.assert_array_equal(private_names.stored_variable(variable), [1.0, 1.0])
+    private_names.set_initializer(variable, lambda: tf.constant([2.0, 3.0]))
+    assert private_names.stored_variable(variable) is None
+    np.testing.assert_array_equal(variable.value, [2.0, 3.0])
 
 
 def test_a_compilation_lists_its_losses_and_metrics() -> None:
@@ -112,3 +115,23 @@ def test_a_compilation_lists_its_losses_and_metrics() -> None:
     assert (given["loss"], given["metrics"]) == ("mse", ["mae"])
     assert given["optimizer"] is model.optimizer
     assert not given.keys() & {"steps_per_execution", "jit_compile"}
+    model.compile("adam")
+    kept = private_names.kept_arguments(model)
+    assert (kept["loss"], kept["metrics"]) == ("mse", ["mae"])
+    assert kept["optimizer"] is model.optimizer
+
+
+def test_attributes_are_metrics_too() -> None:
+    model = sequential()
+    model.compile("sgd", loss="mse")
+    model.extra = extra = keras.metrics.Mean()
+    assert private_names.attribute_metrics(model) == [extra]
+    assert private_names.trainer_metrics(model) == model.metrics
+    assert model.metrics[-1] is extra
+
+
+def test_a_model_knows_the_strategy_of_its_scope() -> None:
+    strategy = tf.distribute.OneDeviceStrategy("cpu:0")
+    assert private_names.strategy_of(sequential()) is None
+    with strategy.scope():
+        assert private_names.strategy_of(sequential()) is strategy

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 from keras import layers
@@ -55,6 +56,11 @@ def _untraceable() -> keras.Model:
     return model
 
 
+def _without_layers() -> keras.Model:
+    x = keras.Input((WIDTH,))
+    return keras.Model(x, x, name="own")
+
+
 def _of_input(*own: Any, **options: Any) -> keras.Model:
     start = keras.Input(**{"shape": (WIDTH,), "name": "rows", **options})
     return keras.Sequential([start, *own, layers.Dense(OUTPUTS)])
@@ -91,6 +97,7 @@ _MODELS: dict[str, tuple[Callable[[], Any], str, Any]] = {
         _CANNOT_TRACE,
     ),
     "untraceable": (_untraceable, _OWN, _CANNOT_TRACE),
+    "without a layer": (_without_layers, _OWN, "none"),
     "a step that is replaced": (_with_step, _OWN, "Sequential.train_step"),
     "a package with a name like Keras's": (
         lambda: _functional(type("Own", (_OwnStep,), {"__module__": "keras_mine"})),
@@ -140,6 +147,11 @@ def test_a_model_that_trains_in_its_own_way(name: str) -> None:
     with fails(path="model 'own'", got=f"Own.{name}") as info:
         PipelinedModel(model)
     assert "keras.Model(model.inputs, model.outputs)" in info.value.hint
+
+
+def test_the_graph_of_a_model_that_trains_in_its_own_way_is_taken() -> None:
+    step: Any = {"train_step": lambda self, data: {}}
+    model = _functional(type("Own", (keras.Model,), step))
     assert PipelinedModel(keras.Model(model.inputs, model.outputs)).model.layers
 
 
@@ -263,10 +275,17 @@ def test_steps_per_execution_by_position() -> None:
 
 
 def test_a_distribution_strategy() -> None:
+    """It was refused in the scope of one alone."""
+    model = sequential(name="own")
+    pipelined = PipelinedModel(model)
     with tf.distribute.OneDeviceStrategy("cpu:0").scope():
-        model = sequential(name="own")
+        made_within = sequential(name="own")
         with fails(path="model 'own'", got="OneDeviceStrategy"):
-            PipelinedModel(model, devices=1)
+            PipelinedModel(model)
+        with fails(path="model 'own'"):
+            pipelined.predict(np.ones((2, WIDTH)), verbose=0)
+    with fails(path="model 'own'"):
+        PipelinedModel(made_within)
 
 
 def test_what_is_cloned_or_summed_up_is_the_plain_model() -> None:

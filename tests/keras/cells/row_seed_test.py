@@ -118,27 +118,40 @@ def _compare(make: Callable[[], Any], x: Any, y: Any, number: int) -> None:
 
 
 class _Noise(layers.Layer):
-    """Adds numbers of a shape to a kernel, or to what it makes of the examples."""
+    """Adds numbers of a shape to a kernel, or to what it makes of the examples.
 
-    def __init__(self, shape: Callable[[Any], Any], on_kernel: bool = False):
+    Without a kernel, it adds them to the examples.
+    """
+
+    def __init__(
+        self,
+        shape: Callable[[Any], Any],
+        on_kernel: bool = False,
+        has_kernel: bool = True,
+    ):
         super().__init__()
         self._shape, self._on_kernel = shape, on_kernel
+        self._has_kernel = has_kernel
         self._generator = keras.random.SeedGenerator(5)
 
     def build(self, shape: Any) -> None:
-        self.kernel = self.add_weight(shape=(2, 2), name="kernel")
+        if self._has_kernel:
+            self.kernel = self.add_weight(shape=(2, 2), name="kernel")
 
     def call(self, x: Any) -> Any:
         noise = keras.random.normal(self._shape(x), seed=self._generator)
         if self._on_kernel:
             return keras.ops.matmul(x, self.kernel + noise)
-        return keras.ops.matmul(x, self.kernel) + noise
+        made = keras.ops.matmul(x, self.kernel) if self._has_kernel else x
+        return made + noise
 
 
 _NOISES: dict[str, Callable[[], Any]] = {
     "a kernel's": lambda: _Noise(lambda x: (2, 2), on_kernel=True),
-    "alike for all": lambda: _Noise(lambda x: (1, 2)),
-    "each example's": lambda: _Noise(lambda x: (keras.ops.shape(x)[0], 2)),
+    "alike for all": lambda: _Noise(lambda x: (1, 2), has_kernel=False),
+    "each example's": lambda: _Noise(
+        lambda x: (keras.ops.shape(x)[0], 2), has_kernel=False
+    ),
     "dropout's, alike": lambda: layers.Dropout(0.5, noise_shape=(1, 2), seed=3),
     "dropout's, each": lambda: layers.Dropout(0.5, noise_shape=(None, 1), seed=3),
 }

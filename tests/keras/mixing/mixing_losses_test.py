@@ -59,9 +59,9 @@ def test_losses_of_keras_that_mix_examples_are_known(name: str) -> None:
 def test_losses_that_mix_examples_are_reported(
     number: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    outputs = [layers.Dense(2) for _ in _LOSSES]
     x = keras.Input((5,))
-    model = keras.Model(x, [dense(x) for dense in outputs])
+    hidden = layers.Dense(2)(x)  # One kernel, and so one cell.
+    model = keras.Model(x, [layers.ReLU()(hidden) for _ in _LOSSES])
     trained: Any = PipelinedModel(model, num_micro_batches=number, exact_losses=False)
     trained.compile("sgd", loss=[loss for loss, _ in _LOSSES])
     with caplog.at_level("WARNING", "absl"):

@@ -59,10 +59,19 @@ def stepped(cells: Any, state: NestedMap, ids: tf.Tensor) -> tf.Tensor:
 
 @pytest.mark.parametrize("norm_first", [exhaustive(True), False])
 @pytest.mark.parametrize(
-    ("dtype", "tolerance"), [exhaustive(tf.float32, 1e-5), (tf.float64, 1e-12)]
+    ("dtype", "state_dtype", "tolerance"),
+    [
+        exhaustive(tf.float32, None, 1e-5),
+        (tf.float64, None, 1e-12),
+        (tf.float64, tf.bfloat16, 1e-12),
+    ],
 )
-def test_a_translation(norm_first: bool, dtype: tf.DType, tolerance: float) -> None:
+def test_a_translation(
+    norm_first: bool, dtype: tf.DType, state_dtype: Any, tolerance: float
+) -> None:
+    """Also if the pipeline rounds what its cells pass on."""
     p = translation_task(tied=True, layer_tpl=small_layer(norm_first=norm_first))
+    p.pipeline.state_dtype = state_dtype
     task = p.Set(dtype=dtype).Instantiate()
     batch = translation_batch(alone(SOURCES), alone(TARGETS), 8, NUM_STEPS)
     cells = placed_cells(task.pipeline, task.vars.pipeline)
@@ -73,8 +82,11 @@ def test_a_translation(norm_first: bool, dtype: tf.DType, tolerance: float) -> N
     np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance)
 
 
-def test_a_text() -> None:
-    task = language_model_task().Set(dtype=tf.float64).Instantiate()
+@pytest.mark.parametrize("state_dtype", [exhaustive(None), tf.bfloat16])
+def test_a_text(state_dtype: Any) -> None:
+    p = language_model_task().Set(dtype=tf.float64)
+    p.pipeline.state_dtype = state_dtype
+    task = p.Instantiate()
     batch = predicted(alone(TARGETS), NUM_STEPS).Transform(tf.constant)
     with ForwardContext(do_eval=True):
         want = task.ComputePredictions(task.theta, batch)
