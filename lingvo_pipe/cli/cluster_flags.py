@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -12,12 +13,7 @@ import tqdm
 from lingvo_pipe.cli.flags import FLAGS
 from lingvo_pipe.core.errors import UserValueError
 from lingvo_pipe.fault_tolerance.left_out import LeftOut
-from lingvo_pipe.fault_tolerance.restarts import (
-    ProcessStart,
-    Restarts,
-    progress_of,
-    unsaved_checkpoint,
-)
+from lingvo_pipe.fault_tolerance.restarts import ProcessStart, Restarts, progress_of
 from lingvo_pipe.pipeline.devices.scheduler_environment.membership import (
     Membership,
     find_membership,
@@ -68,16 +64,11 @@ def resolve_membership() -> Membership:
     return member
 
 
-def job_restarts(start: ProcessStart) -> Restarts:
+def job_restarts(start: ProcessStart, is_saving: Callable[[], bool]) -> Restarts:
     """Returns the object that counts and performs restarts of this process."""
     job, logdir = FLAGS.job, os.path.expanduser(FLAGS.logdir or "")
-    before = unsaved_checkpoint(logdir)  # A killed process may have left one.
-    return Restarts(
-        start,
-        lambda: progress_of(job, logdir),
-        lambda: job == "trainer" and unsaved_checkpoint(logdir) not in (None, before),
-        tqdm.tqdm.write,
-    )
+    progress = functools.partial(progress_of, job, logdir)
+    return Restarts(start, progress, is_saving, tqdm.tqdm.write)
 
 
 def worker_watch(

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.pipeline.devices.device_choice import TaskDevices, choose_devices
-from lingvo_pipe.pipeline.devices.device_names import DeviceName, device_names
+from lingvo_pipe.pipeline.devices.device_names import DeviceName
 from lingvo_pipe.pipeline.pipelining_rules import count_batch_shards
 from lingvo_pipe.pipeline.splitting.partitioning import is_auto
 from lingvo_pipe.planner.measured.resolve_auto import extract_auto
@@ -84,11 +84,6 @@ def set_cut(pipeline: InstantiableParams, cut: Cut) -> None:
         pipeline.num_replicas = cut.replicas
     if pipeline.memory_limit is not None:
         pipeline.splits = "auto"
-
-
-def has_workers(names: Sequence[str]) -> bool:
-    """Returns whether any device in `names` is a worker's."""
-    return any(name.worker is not None for name in device_names(names))
 
 
 def first_devices(

@@ -11,13 +11,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from lingvo_pipe.cli.elastic_devices import (
-    Cut,
-    check_min_devices,
-    cut_for,
-    has_workers,
-    set_cut,
-)
+from lingvo_pipe.cli.elastic_devices import Cut, check_min_devices, cut_for, set_cut
 from lingvo_pipe.cli.job_devices import (
     Asked,
     JobDevices,
@@ -38,7 +32,13 @@ from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.pipeline.devices.cluster import device_kinds
 from lingvo_pipe.pipeline.devices.cluster_spec import Cluster
 from lingvo_pipe.pipeline.devices.device_kind import DeviceKind, kind_differences
-from lingvo_pipe.pipeline.devices.device_names import device_name, short_name
+from lingvo_pipe.pipeline.devices.device_names import (
+    device_name,
+    device_names,
+    short_name,
+)
+from lingvo_pipe.pipeline.devices.stage_devices import check_tasks
+from lingvo_pipe.pipeline.devices.trainer_liveness import answer_workers
 from lingvo_pipe.pipeline.pipelining_rules import count_batch_shards
 from lingvo_pipe.pipeline.stage_choice.memory_limit import DoesNotFitError
 from lingvo_pipe.planner.search.fitting_plan import NothingFits
@@ -96,6 +96,8 @@ class ElasticJob:
         """
         devices = place_stages(pipeline.Copy(), flag).devices
         number = devices if isinstance(devices, int) else len(devices)
+        if not isinstance(devices, int):
+            check_tasks(device_names(devices), self._cluster)
         check_min_devices(self._min_devices, number)
         complete = Cut(pipeline.num_replicas, number // pipeline.num_replicas)
         shards = count_batch_shards(pipeline, "task.pipeline")
@@ -113,14 +115,18 @@ class ElasticJob:
                 f"{lack}.",
                 hint="Run it where more such devices are left, or leave --elastic out.",
             )
-        cluster = cluster if has_workers(names) else None
-        if len(names) == number:
-            return ChosenDevices(names, cluster)
-        set_cut(pipeline, cut_for(len(left), complete, shards))
+        if cluster is not None and all(x.worker is None for x in device_names(names)):
+            if cluster.trainer is not None:
+                answer_workers(cluster.trainer)
+            cluster = None
+        if len(names) < number:
+            set_cut(pipeline, cut_for(len(left), complete, shards))
         return ChosenDevices(names, cluster, self._note(absent, len(names), number))
 
-    def use(self, devices: Sequence[str]) -> None:
+    def use(self, devices: Sequence[str], on_hosts: bool = False) -> None:
         """Notes which devices the job uses, by full names, once they are ready.
+
+        If `on_hosts`, the hosts of GPUs compute results too (see `device_kinds`).
 
         Raises:
             ValueError: if they have several kinds.
@@ -128,7 +134,7 @@ class ElasticJob:
         assert self._devices is not None
         self._used, self._devices.used = devices, len(devices)
         hint = "Name devices of one kind by --devices, or leave --elastic out."
-        self._set_kind(device_kinds(devices), hint)
+        self._set_kind(device_kinds(devices, on_hosts), hint)
 
     @contextlib.contextmanager
     def surviving(self) -> Iterator[None]:
@@ -166,15 +172,18 @@ class ElasticJob:
     def _note(self, absent: Collection[int], used: int, number: int) -> str:
         left_out = [f"worker:{task}" for task in sorted(absent)]
         left_out += map(short_name, self._policy.left_out.devices)
+        if used == number and not left_out:
+            return ""
         names = f"; left out: {', '.join(left_out)}" if left_out else ""
         return f"elastic: {used} of {count_of(number)}{names}"
 
     def _restart_after(self, error: Exception) -> None:
-        without = self._policy.left_out
+        without, number = self._policy.left_out, len(self._used)
+        assert self._devices is not None
         if misfit := _misfit(error):
-            if not without.workers:  # More devices will not come.
+            # More devices will not come, or would not be used.
+            if not without.workers or number == self._devices.num_asked:
                 return
-            number = len(self._used)
             cause = f"On {count_of(number)} {misfit}."
             then = "waits for more workers"
             without = dataclasses.replace(without, too_few=number, misfit=misfit)
@@ -184,7 +193,6 @@ class ElasticJob:
             return
         self._log(cause)
         self._policy.left_out = without
-        assert self._devices is not None
         if self._cluster is None and (lack := self._devices.lack(())):
             self._log(f"{lack}.")
             return  # The error says more than a restart would.

@@ -14,6 +14,9 @@ from lingvo_pipe.core.atomic_file import write_atomically
 from lingvo_pipe.core.error_text import error_text, user_message
 from lingvo_pipe.core.errors import exit_code_of
 
+# The exit code of a run that a signal has stopped before its end.
+STOPPED_CODE = 5
+
 
 @contextlib.contextmanager
 def errors_as_lines() -> Iterator[None]:
@@ -31,8 +34,11 @@ def errors_as_lines() -> Iterator[None]:
             raise
         if user_message(error):
             exit_with(error_text(error), exit_code_of(error))
+        # Other jobs and modes write nothing of a run, which may be training.
+        trains = FLAGS.job == "trainer" and FLAGS.mode == "train"
+        logdir = FLAGS.logdir if trains else None
         foreign = FLAGS.allow_foreign_logdir
-        path = write_traceback(error, FLAGS.logdir or "", FLAGS.model, foreign)
+        path = write_traceback(error, logdir or "", FLAGS.model, foreign)
         hint = f"The traceback is in {path}." if path else "--traceback shows more."
         exit_with(f"{error_text(error)}\n{hint}")
 

@@ -60,7 +60,7 @@ flags.DEFINE_list(
 flags.DEFINE_bool(
     "allow_foreign_logdir",
     False,
-    "Accept a --logdir with files of other users, or with links to other places. Use "
+    "Accept a --logdir with files of other users, or with links to other folders. Use "
     "it only if you trust whoever can write there.",
 )
 flags.DEFINE_string(

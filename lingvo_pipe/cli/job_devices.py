@@ -63,6 +63,11 @@ class JobDevices:
         self._workers: Mapping[int, WorkerDescription] = {}
         self._others: set[str] = set()  # How other devices differ from the job's kind.
 
+    @property
+    def num_asked(self) -> int:
+        """The number of devices that the complete job uses."""
+        return self._asked.cut.num_devices
+
     def misfit(self, task: int) -> str:
         """Returns why the job cannot use a worker that answers, or ""."""
         assert self._cluster is not None
@@ -93,11 +98,19 @@ class JobDevices:
             return first_line(error)
         return self.lack_on(left, names, absent)
 
+    def is_complete(self, absent: Collection[int]) -> bool:
+        """Returns whether the job has all its devices without the absent workers."""
+        try:
+            left, names = self.without(absent, awaits_busy=False)
+        except UserConnectionError:
+            return False
+        return len(names) == self.num_asked and not self.lack_on(left, names, absent)
+
     def lack_on(
         self, left: Sequence[str], names: Sequence[str], absent: Collection[int]
     ) -> str:
         """Returns the text of `lack`. `left` and `names` are from `without`."""
-        number, left_out = self._asked.cut.num_devices, self._policy.left_out
+        number, left_out = self.num_asked, self._policy.left_out
         is_free = isinstance(self._asked.devices, int) and not left_out.kind
         if absent and is_free and not _has_gpu(left):
             return "The job has not started yet, and the others have no GPU"
@@ -146,7 +159,8 @@ class JobDevices:
             self._workers = {**known, **answers}
         asked, self._others = self._asked, set()
         if isinstance(asked.devices, int):
-            tasks = self._tasks(asked.devices, is_complete=not absent)
+            is_complete = not (absent or self._policy.left_out.devices)
+            tasks = self._tasks(asked.devices, is_complete)
             left = first_devices(asked.devices, tasks, self._fits)
         else:
             left = [x.full for x in device_names(asked.devices) if self._fits(x)]

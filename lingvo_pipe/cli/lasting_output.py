@@ -1,6 +1,10 @@
-"""Output to standard streams whose reader may go away, as in `trainer ... | head`."""
+"""Output to standard streams whose reader may go away, as in `trainer ... | head`.
+
+A terminal may go away, too, and the disk of a log may be full.
+"""
 
 import contextlib
+import errno
 import io
 import os
 import select
@@ -8,9 +12,16 @@ import sys
 from collections.abc import Iterator
 from typing import Any, TextIO
 
+# Errors of a pipe without a reader, and of a terminal that has gone away.
+_GONE = (errno.EPIPE, errno.EIO)
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
 
 class _LastingFile(io.FileIO):
-    """A file that writes to the next file in `others` once its own reader is gone."""
+    """A file that writes to the next file in `others` once its own reader is gone.
+
+    What has no room on the disk is lost.
+    """
 
     def __init__(self, descriptor: int, others: list[int]) -> None:
         super().__init__(descriptor, "w", closefd=False)
@@ -21,12 +32,16 @@ class _LastingFile(io.FileIO):
         while True:
             try:
                 return super().write(data)
-            except BrokenPipeError:
+            except OSError as error:
+                if error.errno in _FULL:
+                    return len(data)
+                if error.errno not in _GONE:
+                    raise
                 os.dup2(self._others.pop(0), self.fileno())
 
 
 def keep_output() -> None:
-    """Lets this process continue if the reader of a standard stream goes away."""
+    """Lets this process continue if a standard stream's reader or disk fails it."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     sys.stderr = _lasting(sys.stderr, [nowhere])
     sys.stdout = _lasting(sys.stdout, [sys.stderr.fileno(), nowhere])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -15,10 +16,11 @@ from lingvo_pipe.cli.cluster_flags import (
     resolve_membership,
     worker_watch,
 )
-from lingvo_pipe.cli.error_output import errors_as_lines
+from lingvo_pipe.cli.error_output import STOPPED_CODE, errors_as_lines
 from lingvo_pipe.cli.flag_checks import SAMPLING_FLAGS, check_flags
 from lingvo_pipe.cli.flags import FLAGS
 from lingvo_pipe.cli.lasting_output import keep_output
+from lingvo_pipe.core.signals import exit_on_sigterm
 from lingvo_pipe.core.tensorflow_startup import count_cpu_memory, importing_tensorflow
 from lingvo_pipe.fault_tolerance.free_memory import return_free_memory
 from lingvo_pipe.fault_tolerance.restarts import ProcessStart
@@ -57,6 +59,7 @@ def _serve(member: Membership, cluster: Cluster) -> None:
 
 
 def _run_job(member: Membership) -> None:
+    exit_on_sigterm()  # Until the run handles signals itself.
     if FLAGS.profile_step is not None:
         count_cpu_memory()
     if FLAGS.mode == "train" and not FLAGS.list_models:
@@ -80,9 +83,9 @@ def _run_job(member: Membership) -> None:
         )
         print(page)
         return
-    restarts = job_restarts(_START)
     save_request = SaveRequest()
     save = save_request.ask
+    restarts = job_restarts(_START, lambda: save_request.is_writing())
     elastic = elastic_job(member, restarts, save) if FLAGS.elastic else None
     watch = elastic.watch if elastic else worker_watch(member, restarts, save)
     request = ModelRequest(
@@ -146,13 +149,15 @@ def _dispatch(request: ModelRequest) -> None:
         else:
             using[FLAGS.job](request, use)
     elif FLAGS.mode == "train":
-        train_job.train_model(
+        has_ended = train_job.train_model(
             request,
             FLAGS.logdir,
             FLAGS.profile_step,
             FLAGS.allow_params_change,
             FLAGS.allow_foreign_logdir,
         )
+        if not has_ended:
+            sys.exit(STOPPED_CODE)
     else:
         with naming_override(request.override):
             print(_inspect(request))

@@ -15,7 +15,7 @@ from lingvo_pipe.cli.auto_params import extract_from_run
 from lingvo_pipe.cli.param_values import check_values
 from lingvo_pipe.core.checks import is_count
 from lingvo_pipe.core.errors import UserValueError, Words
-from lingvo_pipe.hyperparams import InstantiableParams, Params
+from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.hyperparams.old_names import current_path
 from lingvo_pipe.hyperparams.text_entries import parse_entry, split_entries
 from lingvo_pipe.pipeline.devices.cluster import workers_note
@@ -137,7 +137,7 @@ def place_model(
     if open_run is not None:
         extract_from_run(pipeline, open_run, request.devices)
     if request.elastic is not None:
-        return _place_elastic(pipeline, request.elastic, request.devices)
+        return _place_elastic(model, request.elastic, request.devices)
     placement = place_stages(pipeline, request.devices)
     pipeline.devices = initialize_devices(
         placement.devices, request.cluster, request.await_workers
@@ -146,12 +146,13 @@ def place_model(
 
 
 def _place_elastic(
-    pipeline: InstantiableParams, job: ElasticJob, flag: int | Sequence[str] | None
+    model: Params, job: ElasticJob, flag: int | Sequence[str] | None
 ) -> str:
+    pipeline = model.task.pipeline
     chosen = job.choose(pipeline, flag)
     placement = place_stages(pipeline, chosen.devices)
     pipeline.devices = initialize_devices(placement.devices, chosen.cluster)
-    job.use(pipeline.devices)
+    job.use(pipeline.devices, on_hosts=model.task.train.offload_slots)
     return joined(
         workers_note(), unused_note(pipeline.devices), chosen.note or placement.note
     )

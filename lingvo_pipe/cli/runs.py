@@ -77,7 +77,7 @@ class Run:
     Args:
         logdir: the run's directory.
         model: the model's class, or its registered name; if None, the run's.
-        allow_foreign: whether the directory may have links, or files of others.
+        allow_foreign: whether it may have links to folders, or files of others.
 
     Attributes:
         model_name: the model's registered name.
@@ -169,7 +169,7 @@ def train(
         init_names: other names there, as PATTERN=NAME;PATTERN=NAME.
         profile_step: number of a step to profile.
         allow_params_change: paths of params that may differ from the run's.
-        allow_foreign: whether the directory may have links, or files of others.
+        allow_foreign: whether it may have links to folders, or files of others.
         **overrides: values of params by their paths, `**{"task.train.learning_rate":
             0.1}`.
 
@@ -218,7 +218,7 @@ def evaluate(
         data_dir: folder of data sets.
         dataset: images to evaluate on in place of the model's own.
         allow_params_change: paths of params that may differ from the run's.
-        allow_foreign: whether the directory may have links, or files of others.
+        allow_foreign: whether it may have links to folders, or files of others.
         **overrides: values of params by their paths.
 
     Raises:

@@ -48,14 +48,17 @@ def train_model(
     profile_step: int | None = None,
     allowed_changes: Sequence[str] = (),
     allow_foreign: bool = False,
-) -> None:
-    """Trains and evaluates a model, or resumes its run in `logdir`."""
+) -> bool:
+    """Trains and evaluates a model, or resumes its run in `logdir`.
+
+    Returns whether the run has ended, and no signal has stopped it before.
+    """
     with naming_override(request.override):
         inputs, run = _build(
             request, logdir, profile_step, allowed_changes, allow_foreign
         )
     with labels_explained(*inputs):
-        run(building=naming_override(request.override))
+        return bool(run(building=naming_override(request.override)))
 
 
 def _build(

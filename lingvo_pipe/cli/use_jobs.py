@@ -3,15 +3,15 @@
 import dataclasses
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
 import model_registry
 from lingvo_pipe.cli.model_request import ModelRequest, joined, log_after, place_model
 from lingvo_pipe.cli.param_values import naming_override
-from lingvo_pipe.core.atomic_file import write_atomically
 from lingvo_pipe.core.errors import UserValueError, Words
+from lingvo_pipe.core.programs import check_writable, write_output
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.serving.export import export_model
 from lingvo_pipe.training.decode.decoder_run import check_decode_input, decode
@@ -117,12 +117,14 @@ def write_texts(
     in a translation.
     """
     output = None if output_file == STANDARD else Path(output_file).expanduser()
-    if output is not None and (output.is_dir() or not output.parent.is_dir()):
-        expected = "a file in a folder that exists"
-        raise UserValueError(path="--output_file", expected=expected, got=output_file)
+    if output is not None:
+        check_writable(output, "--output_file")
     lines = _read_lines(input_file)
     sampling = DEFAULT_SAMPLING._replace(**settings)
     check_sampling(sampling, "--")
+    if sampling.temperature == 0:
+        drawn = {k: v for k, v in settings.items() if k in ("top_k", "top_p", "seed")}
+        _refuse(drawn, "a --temperature above 0")
     log_to = sys.stdout if output else sys.stderr
     use = dataclasses.replace(use, writes=False)
     prepared = _prepare(request, use, check_text_input, log_to)
@@ -143,7 +145,7 @@ def write_texts(
         sys.stdout.buffer.write(text.encode())
         sys.stdout.flush()
     else:
-        write_atomically(output, text)
+        write_output(output, text)
         log(f"Wrote {output}.")
 
 
@@ -191,9 +193,28 @@ def _prepare(
         check_input(data)
         directory = use.open(request.name, model)
         registered = model_registry.GetParams(request.name, "Train").ToText()
-        trained = directory.read_params() or ""
-        note = joined(note, unused_params(trained, registered, model.ToText()))
+        trained, now = directory.read_params() or "", model.ToText()
+        note = joined(note, unused_params(trained, registered, now))
         configure_inputs(model.task, data)
         task, log = plain_task(model.task).Instantiate(), log_after(note, log_to)
     steps = weights_in_turn(task, directory, use.checkpoint, use.follow_seconds, log)
-    return task, data, directory, steps, log
+    fitting = _fitting(steps, directory, trained, now, use.allowed_changes)
+    return task, data, directory, fitting, log
+
+
+def _fitting(
+    steps: Iterable[int],
+    directory: RunDirectory,
+    trained: str,
+    now: str,
+    allowed: Sequence[str],
+) -> Iterator[int]:
+    """Yields steps while the run's params, at first `trained`, fit the model's, `now`.
+
+    Meanwhile a trainer may resume the run with other params.
+    """
+    for step in steps:
+        before, trained = trained, directory.read_params() or ""
+        if trained != before:
+            check_use(trained, now, allowed)
+        yield step

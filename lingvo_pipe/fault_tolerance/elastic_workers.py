@@ -32,6 +32,9 @@ class Needs(Protocol):
     def lack(self, absent: Collection[int]) -> str:
         """Returns why the job cannot continue without the absent workers, or ""."""
 
+    def is_complete(self, absent: Collection[int]) -> bool:
+        """Returns whether the job has all its devices without the absent workers."""
+
     def gains(self, absent: Collection[int]) -> bool:
         """Returns whether a restart would give the job more devices than it has.
 
@@ -44,7 +47,8 @@ class ElasticWorkers:
 
     Args:
         lost_seconds: seconds to wait for a worker before the job continues without it.
-        grow_seconds: seconds after the job's start before workers may be added.
+        grow_seconds: seconds after the job's start before workers may be added. For as
+            long, a worker that does not reach others is not probed again.
         progress: returns a text that changes with each checkpoint.
 
     Attributes:
@@ -73,13 +77,15 @@ class ElasticWorkers:
         self._seen: str | None = None  # The progress when a worker came back.
         self._misses = 0  # Consecutive looks in which no worker was back.
         self._problems: dict[int, str] = {}  # Of workers that are back.
+        self._pauses: dict[int, float] = {}  # When each pause between probes ends.
         self._logged: set[str] = set()
 
     def absent(self, workers: LostWorkers) -> dict[int, str]:
         """Returns texts about the workers without which a job would run, by number.
 
         These workers do not answer, are leaving or do not fit the job, or they are the
-        fewest without which all workers reach each other.
+        fewest without which all workers reach each other. A worker that was lost again
+        is absent until there is progress, if the job can continue without it.
         """
         texts = workers.silent()
         for task in workers.answering:
@@ -88,6 +94,8 @@ class ElasticWorkers:
                 texts[task] = f"{workers.name(task)}, which is leaving"
             elif misfit := self.needs.misfit(task):
                 texts[task] = f"{workers.name(task)}, which does not fit: {misfit}"
+            elif self._was_lost(task) and not self.needs.lack([*texts, task]):
+                texts[task] = f"{workers.name(task)}, which was lost again"
         usable = [task for task in workers.answering if task not in texts]
         for task in fewest_to_leave_out(workers.cut_pairs(usable)):
             texts[task] = f"{workers.name(task)}, which does not reach another worker"
@@ -99,13 +107,17 @@ class ElasticWorkers:
         """Returns whether the job continues without the absent workers.
 
         If so, `workers` no longer searches for them. Each worker has `lost_seconds`
-        since it became absent, but at most `left` seconds from now.
+        since it became absent, but at most `left` seconds from now. The job does not
+        wait if it has all its devices.
         """
         now, left_out = self._clock(), self.left_out.workers
         self._since = {task: self._since.get(task, now) for task in absent}
         waiting = [t for i, t in self._since.items() if i not in left_out]
         last = max(waiting, default=None)
-        self.wait = 0.0 if last is None else min(last + self.lost_seconds - now, left)
+        if last is None or self.needs.is_complete(absent):
+            self.wait = 0.0
+        else:
+            self.wait = min(last + self.lost_seconds - now, left)
         self.lack = "" if self.wait > 0 else self.needs.lack(absent)
         if self.wait > 0 or self.lack:
             return False
@@ -123,6 +135,20 @@ class ElasticWorkers:
         """Leaves out workers that are leaving, and does not wait for them."""
         workers = tuple(sorted({*self.left_out.workers, *tasks}))
         self.left_out = dataclasses.replace(self.left_out, workers=workers)
+
+    def lose(self, tasks: Collection[int]) -> bool:
+        """Leaves out those lost workers that were lost before, without progress since.
+
+        Returns whether there are any. Otherwise a worker that dies whenever it is used
+        would end the job.
+        """
+        left_out, progress = self.left_out, self._progress()
+        before = left_out.lost if left_out.lost_at == progress else ()
+        lost = tuple(sorted({*before, *tasks}))
+        self.left_out = dataclasses.replace(left_out, lost=lost, lost_at=progress)
+        again = {*before}.intersection(tasks)
+        self.leave_out(again)
+        return bool(again)
 
     def added(self, workers: LostWorkers) -> list[str]:
         """Returns the names of the workers with which the job must restart now.
@@ -150,19 +176,30 @@ class ElasticWorkers:
         A worker that has just started may not describe itself yet, so its problem is
         logged when it is seen for the second time.
         """
+        now, before = self._clock(), self._problems
+        # Each probe without an answer leaves a thread in both workers.
         problems = {
-            task: cut_off or self._misfit(task)
-            for task, cut_off in workers.back().items()
-            if not self.needs.is_leaving(task)
+            task: before[task] for task, end in self._pauses.items() if now < end
         }
+        for task, cut_off in workers.back(problems).items():
+            if self.needs.is_leaving(task):
+                continue
+            if cut_off:
+                self._pauses[task] = now + self._grow_seconds
+            problems[task] = cut_off or self._misfit(task)
         for task, problem in problems.items():
             line = f"{workers.name(task)} is back, but {problem}."
-            is_known = self._problems.get(task) == problem
+            is_known = before.get(task) == problem
             if problem and is_known and line not in self._logged:
                 self._logged.add(line)
                 self._log(line)
         self._problems = problems
         return [task for task, problem in problems.items() if not problem]
+
+    def _was_lost(self, task: int) -> bool:
+        left_out = self.left_out
+        is_lost = task in left_out.workers and task in left_out.lost
+        return is_lost and left_out.lost_at == self._progress()
 
     def _misfit(self, task: int) -> str:
         misfit = self.needs.misfit(task)

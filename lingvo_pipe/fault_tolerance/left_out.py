@@ -18,12 +18,15 @@ class LeftOut:
     misfit: str = ""  # Why it does not fit, as a phrase.
     # The job's `DeviceKind`, or {} before devices are chosen. Another changes bytes.
     kind: dict[str, str] = field(default_factory=dict)
+    lost: tuple[int, ...] = ()  # Workers that were lost since the progress `lost_at`.
+    lost_at: str = ""
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> "LeftOut":
         """Returns what the previous process passed to this one by `variables`."""
         values = json.loads(environment.get(_VARIABLE) or "{}")
-        values["workers"] = tuple(values.get("workers", ()))
+        for name in ("workers", "lost"):
+            values[name] = tuple(values.get(name, ()))
         return cls(**values)
 
     def variables(self) -> dict[str, str]:

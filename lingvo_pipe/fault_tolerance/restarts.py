@@ -22,6 +22,7 @@ _NUM_STANDARD_FILES = 3  # Standard input, output and error.
 # Seconds for which a restart waits for a checkpoint that is being written.
 _SAVE_SECONDS = 60.0
 _POLL_SECONDS = 0.1
+_MAX_CAUSE = 10_000  # Characters. The system limits a variable to 128 KiB.
 _PR_SET_PDEATHSIG, _PR_GET_PDEATHSIG = 1, 2  # From prctl(2), only on Linux.
 # For each job, the folder in LOGDIR and the files in it that show progress.
 _PROGRESS_FILES = {
@@ -85,7 +86,7 @@ class Restarts:
         log: Callable[[str], None] = lambda line: None,
     ) -> None:
         self._start, self.progress, self._is_saving = start, progress, is_saving
-        self._log, self._gave_up = log, False
+        self._log = log
         text = start.environment.get(_RESTARTS_VARIABLE, "")
         number, _, self._reached = text.partition(" ")
         self._number = int(number) if number.isdecimal() else 0
@@ -112,13 +113,12 @@ class Restarts:
 
     def finish_saving(self) -> None:
         """Waits for a checkpoint that is being written, for some time."""
-        if self._gave_up or not self._is_saving():
+        if not self._is_saving():
             return
         seconds, end = f"{_SAVE_SECONDS:.0f} s", time.monotonic() + _SAVE_SECONDS
         self._log(f"Waiting for the checkpoint being written, {seconds} at most.")
         while self._is_saving():
             if time.monotonic() >= end:
-                self._gave_up = True
                 self._log(f"This checkpoint is given up after {seconds}.")
                 return
             time.sleep(_POLL_SECONDS)
@@ -135,12 +135,13 @@ class Restarts:
         `client` is the number by which workers know it, and `cause` is sentences.
         `stop` is called last. It ends the process if a termination signal has come.
         """
-        self.finish_saving()
-        in_a_row = self.in_a_row
+        progress = self.progress()
+        # A loss that is not counted is a cause all the same.
+        before = self.cause if progress == self._reached else ""
         changes = {
-            _RESTARTS_VARIABLE: f"{in_a_row + 1} {self.progress()}",
+            _RESTARTS_VARIABLE: f"{self.in_a_row + 1} {progress}",
             _CLIENT_VARIABLE: "" if client is None else str(client),
-            _CAUSE_VARIABLE: f"{self.cause} {cause}".strip() if in_a_row else cause,
+            _CAUSE_VARIABLE: f"{before} {cause}".strip()[:_MAX_CAUSE],
         }
         self._start.again(stop, **changes, **variables)
 
@@ -156,15 +157,6 @@ def progress_of(job: str, logdir: str) -> str:
         with contextlib.suppress(OSError):  # It was deleted meanwhile.
             size += path.stat().st_size
     return f"{files[-1].name if files else 'nothing'} {len(files)} {size}"
-
-
-def unsaved_checkpoint(logdir: str) -> tuple[int, int] | None:
-    """Returns an identifier of the checkpoint that is being written, or None."""
-    try:
-        folder = Path(logdir, "checkpoints", "incomplete").stat()
-    except OSError:
-        return None
-    return folder.st_ino, folder.st_ctime_ns
 
 
 def set_death_signal(number: int) -> None:

@@ -155,6 +155,8 @@ class LostWorkers:
         self._turns = itertools.count()
         self.used, self._used_questions = list(range(len(self._names))), questions
         self.left_out: frozenset[int] = frozenset()
+        # The workers that `lost` named last, without those that are only cut off.
+        self.lost_tasks: Sequence[int] = ()
 
     def absent(self) -> dict[int, str]:
         """Returns the names of the workers that do not answer within some seconds.
@@ -193,14 +195,15 @@ class LostWorkers:
         self.used = [i for i in range(len(self._names)) if i not in self.left_out]
         self._used_questions = self._questions.only(self.used)
 
-    def back(self) -> dict[int, str]:
-        """Returns the workers that are left out, and answer.
+    def back(self, skipped: Collection[int] = ()) -> dict[int, str]:
+        """Returns the workers that are left out, and answer, except the skipped ones.
 
         The value is "", or a phrase if a worker and a used one do not reach each other.
         """
         answers = self._questions.ask(self._seconds) if self.left_out else []
-        back = [i for i in sorted(self.left_out) if answers[i].identity is not None]
-        return {i: self._unreached(i) for i in back}
+        tasks = sorted(self.left_out.difference(skipped))
+        back = [task for task in tasks if answers[task].identity is not None]
+        return {task: self._unreached(task) for task in back}
 
     def lost(self) -> list[str]:
         """Returns a sentence for each worker that is lost."""
@@ -210,6 +213,8 @@ class LostWorkers:
             answers = self._used_questions.ask(self._timeout)
         identities = [self._known[i] for i in self.used]
         changes = list(map(self._change, answers, identities))
+        changed = zip(self.used, changes, strict=True)
+        self.lost_tasks = [task for task, change in changed if change]
         if not any(changes):
             changes = self._forgetful()
         pairs = zip(self.used, changes, strict=True)

@@ -84,7 +84,7 @@ class WorkerWatch:
         self._ending = threading.RLock()  # Only one thread may end job or process.
 
     def begin(self) -> None:
-        """Waits until workers are up, then starts a thread that watches them.
+        """Waits until workers are up, then starts threads that watch them.
 
         It waits for all workers, or in an elastic job for enough of them. Call this in
         the main thread, before anything connects to workers.
@@ -102,10 +102,12 @@ class WorkerWatch:
             self._workers.forget(self._restarts.client_before)
         set_keep_alive(max(_MIN_KEEP_ALIVE, round(2 * self._timeout)))
         self._signal = FirstSignal()
-        self._start(lambda: self._period, lambda: self._workers.lost() or self._added())
+        # Each on a thread of its own, since each may take long.
+        self._start(lambda: self._period, self._workers.lost)
+        if self._elastic is not None:
+            self._start(lambda: self._period, self._added)
         if self._departures is not None:
             self._departures.use.renew(self._workers.used)
-            # On a thread of its own, since a search for lost workers may take long.
             self._renewals = self._start(self._period_of_departures, self._let_go)
 
     @contextlib.contextmanager
@@ -211,7 +213,7 @@ class WorkerWatch:
             self._departures.use.renew(self._workers.used)
             return []
         tasks = self._departures.look(self._workers.used)
-        if self._elastic is not None:
+        if self._elastic is not None and tasks:
             self._elastic.leave_out(tasks)
         return [f"{self._workers.name(task)} is leaving." for task in sorted(tasks)]
 
@@ -220,7 +222,8 @@ class WorkerWatch:
         self._write(f"{name} is leaving: the run saves what is not saved yet.")
 
     def _added(self) -> list[str]:
-        if self._elastic is None or self.has_signal():
+        assert self._elastic is not None
+        if self.has_signal():
             return []
         return [f"{name} is back." for name in self._elastic.added(self._workers)]
 
@@ -249,6 +252,8 @@ class WorkerWatch:
         if self._elastic is not None:
             seconds = self._elastic.lost_seconds
             waits = f"waits {seconds:g} s at most for workers that are missing"
+            if self._elastic.lose(self._workers.lost_tasks):
+                self._restarts.discount()  # It goes on without them.
             variables = self._elastic.left_out.variables()
         self._write(f"This process {waits}, and {self._then}.")
         self._restarts.again(

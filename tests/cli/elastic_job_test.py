@@ -91,11 +91,16 @@ def _one_kind(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(job_devices, "find_workers", find_workers)
     monkeypatch.setattr(job_devices, "local_kind", lambda *unused: CPU)
-    monkeypatch.setattr(elastic_job, "device_kinds", lambda names: [CPU])
+    monkeypatch.setattr(elastic_job, "device_kinds", lambda *unused: [CPU])
 
 
-def _job(left_out: LeftOut, workers: int = 0, min_devices: int = 1) -> ElasticJob:
-    cluster = Cluster(tuple(f"host{i}:1" for i in range(workers)))
+def _job(
+    left_out: LeftOut,
+    workers: int = 0,
+    min_devices: int = 1,
+    trainer: str | None = None,
+) -> ElasticJob:
+    cluster = Cluster(tuple(f"host{i}:1" for i in range(workers)), trainer)
     policy = ElasticWorkers(1.0, 1.0, left_out, lambda: "", lambda line: None)
     watch: Any = Watch()
     restarts: Any = FakeRestarts()
@@ -136,11 +141,33 @@ def test_absent_workers_are_left_out_and_replicas_with_them() -> None:
     assert (p.num_replicas, p.num_batch_shards) == (1, 2)
 
 
-def test_devices_of_this_process_need_no_workers() -> None:
+def test_workers_that_a_complete_job_leaves_out_are_named() -> None:
+    names = [device_name(f"worker:{i}/cpu:0").full for i in (0, 2)]
+    chosen = _job(LeftOut(workers=(1,)), workers=3).choose(_pipeline(), names)
+    assert chosen.devices == names
+    assert chosen.note == "elastic: 2 of 2 devices; left out: worker:1"
+
+
+def test_devices_of_workers_that_the_cluster_lacks_are_refused() -> None:
+    """Also if the job could continue without them."""
+    names = ["worker:0/cpu:0", "worker:3/cpu:0"]
+    with fails(path="devices", got=names[1:]):
+        _job(LeftOut(kind=CPU), workers=2).choose(_pipeline(), names)
+
+
+@pytest.mark.parametrize("trainer", [None, "host:1"])
+def test_devices_of_this_process_need_no_workers(
+    monkeypatch: pytest.MonkeyPatch, trainer: str | None
+) -> None:
+    """Workers of a scheduler end if nobody answers at the trainer's address."""
+    answered: list[str] = []
+    monkeypatch.setattr(elastic_job, "answer_workers", answered.append)
     names = ["cpu:0", "worker:0/cpu:0"]
-    chosen = _job(LeftOut(workers=(0,)), workers=1).choose(_pipeline(), names)
+    job = _job(LeftOut(workers=(0,)), workers=1, trainer=trainer)
+    chosen = job.choose(_pipeline(), names)
     assert chosen.devices == [device_name("cpu:0").full]
     assert chosen.cluster is None
+    assert answered == ([trainer] if trainer else [])
 
 
 def test_a_complete_job_may_need_no_workers() -> None:
@@ -160,10 +187,11 @@ def test_too_few_devices_end_a_job_on_one_machine() -> None:
         _job(LeftOut(), min_devices=2).choose(_pipeline(), 1)
 
 
-def _fail(job: ElasticJob, error: Exception, *used: str) -> Any:
+def _fail(job: ElasticJob, error: Exception, *used: str, asked_for: int = 0) -> Any:
     if used:
         # Without workers to wait for, it chooses what it then uses.
-        asked = Asked(len(used), Cut(1, len(used)), 1, job._min_devices)
+        number = asked_for or len(used)
+        asked = Asked(number, Cut(1, number), 1, job._min_devices)
         job._devices = JobDevices(asked, job._policy, None)
         job.use(used)
     with pytest.raises((Restarted, type(error))) as info, job.surviving():
@@ -171,15 +199,22 @@ def _fail(job: ElasticJob, error: Exception, *used: str) -> Any:
     return info.value.args if isinstance(info.value, Restarted) else None
 
 
+def _misfit(left_out: LeftOut, error: Exception, asked_for: int = 2) -> Any:
+    """Returns how a job of two workers restarts that uses one device, or None."""
+    return _fail(_job(left_out, workers=2), error, ONE, asked_for=asked_for)
+
+
 def test_a_model_that_does_not_fit_waits_for_workers_that_are_absent() -> None:
+    """But not if the complete job uses no more devices: a worker is spare."""
     error = DoesNotFitError("It does not fit.\nMore.")
-    assert _fail(_job(LeftOut()), error, ONE) is None
-    assert _fail(_job(LeftOut(), workers=2), error, ONE) is None
+    assert _fail(_job(LeftOut()), error, ONE, asked_for=2) is None
+    assert _misfit(LeftOut(), error) is None
     absent = LeftOut(workers=(1,))
-    cause, left_out = _fail(_job(absent, workers=2), error, ONE)
+    assert _misfit(absent, error, asked_for=1) is None
+    cause, left_out = _misfit(absent, error)
     assert cause == "On 1 device the model does not fit: It does not fit."
     error.missing_bytes = 3 * 2**20
-    cause, left_out = _fail(_job(absent, workers=2), error, ONE)
+    cause, left_out = _misfit(absent, error)
     misfit = "the model does not fit: 3 MiB are missing"
     assert cause == f"On 1 device {misfit}."
     assert left_out == LeftOut((1,), {}, 1, misfit, CPU)
@@ -187,9 +222,9 @@ def test_a_model_that_does_not_fit_waits_for_workers_that_are_absent() -> None:
     with fails(UserClusterError) as lack:
         _job(left_out, workers=2).choose(_pipeline(), names)
     assert str(lack.value).startswith(cause)
-    assert "3 GiB" in _fail(_job(absent, workers=2), NothingFits("3 GiB"), ONE)[0]
+    assert "3 GiB" in _misfit(absent, NothingFits("3 GiB"))[0]
     memory = tf.errors.ResourceExhaustedError(None, None, "OOM")
-    assert "OOM" in _fail(_job(absent, workers=2), memory, ONE)[0]
+    assert "OOM" in _misfit(absent, memory)[0]
 
 
 def test_a_job_restarts_without_a_device_that_failed() -> None:
@@ -231,12 +266,12 @@ def test_a_job_that_was_asked_to_end_does_not_restart(
 
 def test_a_full_disk_is_no_lack_of_memory() -> None:
     error = tf.errors.ResourceExhaustedError(None, None, "x; No space left on device")
-    assert _fail(_job(LeftOut(workers=(1,)), workers=2), error, ONE) is None
+    assert _misfit(LeftOut(workers=(1,)), error) is None
 
 
 def test_a_job_has_one_kind_of_device(monkeypatch: pytest.MonkeyPatch) -> None:
     two = [{"type": "GPU", "model": "Old"}, {"type": "GPU", "model": "New"}]
-    monkeypatch.setattr(elastic_job, "device_kinds", lambda names: two)
+    monkeypatch.setattr(elastic_job, "device_kinds", lambda *unused: two)
     job = _job(LeftOut())
     job.choose(_pipeline(), 2)
     with fails(path="--elastic"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from absl.testing import flagsaver
 
 from lingvo_pipe.cli.error_output import errors_as_lines, write_traceback
 from lingvo_pipe.cli.flags import FLAGS
@@ -46,6 +47,21 @@ def test_what_is_no_run_of_the_model_stays_as_it_is(
     before = sorted(tmp_path.rglob("*"))
     assert write_traceback(_error(), str(tmp_path / logdir), "mine.Model") is None
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("job", "mode"),
+    [("trainer", "train"), ("evaler", "train"), ("trainer", "diff_params")],
+)
+def test_only_training_writes_it(tmp_path: Path, job: str, mode: str) -> None:
+    """Once an evaler's error took the place of the trainer's."""
+    RunDirectory(tmp_path, "mine.Model").write_params("x : 1\n")
+    FLAGS.mark_as_parsed()
+    flags = {"job": job, "mode": mode, "logdir": str(tmp_path), "model": "mine.Model"}
+    with flagsaver.flagsaver(**flags), pytest.raises(SystemExit), errors_as_lines():
+        raise _error()
+    is_written = (tmp_path / "traceback.txt").exists()
+    assert is_written == ((job, mode) == ("trainer", "train"))
 
 
 def test_a_broken_pipe_of_something_else_is_an_error(

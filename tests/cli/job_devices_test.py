@@ -196,6 +196,29 @@ def test_a_failed_device_is_left_out_until_a_device_is_gone(
     assert Job(monkeypatch, ALL_GPUS, 1, left_out).without() == "worker:0/gpu:0"
 
 
+def test_no_worker_lends_more_cpu_devices_in_place_of_a_failed_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    machines = Machines(_worker(0), _worker(1), _worker(2))
+    (failed,) = _full("worker:1/cpu:0")
+    left_out = LeftOut(devices={failed: 4}, kind=CPU)
+    job = Job(monkeypatch, machines, 3, left_out)
+    assert job.without() == "worker:0/cpu:0,worker:2/cpu:0"
+
+
+def test_a_job_is_complete_without_a_spare_worker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    devices = Job(monkeypatch, ALL_GPUS, 2).devices
+    assert devices.is_complete({1})
+    assert not devices.is_complete({0, 1})
+    silent = Machines(None, *ALL_GPUS.workers[1:])
+    assert not Job(monkeypatch, silent, 2).devices.is_complete({1})
+    # The spare worker of a job that has not started may have the GPUs.
+    machines = Machines(_worker(0), _worker(1), _worker(2))
+    assert not Job(monkeypatch, machines, 1).devices.is_complete({1})
+
+
 @pytest.mark.parametrize(
     ("worker", "words"),
     [

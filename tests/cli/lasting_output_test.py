@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from lingvo_pipe.cli.lasting_output import _LastingFile
 from lingvo_pipe.training.run.metrics_log import read_metrics
 from tests.support.command_line import (
     ROOT,
@@ -33,8 +35,12 @@ for line in sys.stdin:
 
 
 @pytest.mark.parametrize("keeps_errors", [True, False])
-def test_lines_continue_where_a_reader_is(keeps_errors: bool) -> None:
-    (ours, theirs), (done, doing) = os.pipe(), os.pipe()
+@pytest.mark.parametrize("make", [os.pipe, os.openpty])
+def test_lines_continue_where_a_reader_is(
+    make: Callable[[], tuple[int, int]], keeps_errors: bool
+) -> None:
+    """Once a terminal that went away ended training."""
+    (ours, theirs), (done, doing) = make(), os.pipe()
     program = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, str(doing)],
         stdin=subprocess.PIPE,
@@ -50,7 +56,7 @@ def test_lines_continue_where_a_reader_is(keeps_errors: bool) -> None:
     assert program.stdin is not None
     program.stdin.write("1\n")
     assert os.read(done, 1)
-    assert os.read(ours, 100).startswith(b"out 1\n")
+    assert os.read(ours, 100).startswith(b"out 1")
     os.close(ours)  # As head does.
     for _ in range(2):
         program.stdin.write("2\n")
@@ -60,6 +66,13 @@ def test_lines_continue_where_a_reader_is(keeps_errors: bool) -> None:
     assert program.returncode == 0
     if keeps_errors:
         assert errors == "err 1\n" + 2 * "out 2\nerr 2\n"
+
+
+def test_a_full_disk_under_the_log_loses_lines_alone() -> None:
+    descriptor = os.open("/dev/full", os.O_WRONLY)
+    with _LastingFile(descriptor, []) as file:
+        assert file.write(b"line\n") == 5
+    os.close(descriptor)
 
 
 @pytest.mark.exhaustive

@@ -117,6 +117,12 @@ def test_params_tell_the_scheme_and_the_plain_cells(logdir: Path) -> None:
     assert any("local_1_loss" in str(line) for line in found)
 
 
+def test_the_same_command_again_changes_nothing(logdir: Path) -> None:
+    before = read_metrics(logdir), saved_variables(logdir, STEPS)
+    train_model(_request(), str(logdir))
+    assert (read_metrics(logdir), saved_variables(logdir, STEPS)) == before
+
+
 @pytest.mark.parametrize("override", [SCHEME, ""])
 def test_it_is_evaluated_without_heads(logdir: Path, override: str) -> None:
     """The plain model's params are those of another way to train."""

@@ -16,9 +16,10 @@ import pytest
 from absl import flags
 
 from lingvo_pipe.cli import flags as trainer_flags
+from lingvo_pipe.cli.error_output import STOPPED_CODE
 from lingvo_pipe.pipeline.devices.cluster_spec import parse_cluster_spec
 from lingvo_pipe.pipeline.devices.own_addresses import unused_ports
-from tests.docs.pages import page
+from tests.docs.pages import SOURCE_ROOT, page
 from tests.support.command_line import ROOT, SMALL, saved_variables, write_small_model
 from tests.support.forked_process import server_path
 
@@ -168,6 +169,7 @@ def test_a_job_of_slurm_that_is_told_to_end_saves_its_step(shell: Shell) -> None
     (srun,) = Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
     os.kill(int(srun), signal.SIGTERM)
     output, errors = job.communicate(timeout=120)
+    assert job.returncode == STOPPED_CODE
     assert "Traceback" not in errors
     (step,) = re.findall(r"^Stopped\b.*\bSIGTERM\b[^\d\n]*(\d+)", output, re.MULTILINE)
     (newest,) = sorted(saved.glob("*.index"))[-1:]
@@ -200,6 +202,15 @@ def test_every_flag_that_is_named_exists() -> None:
     known = {f.name for f in flags.FLAGS.flags_by_module_dict()[trainer_flags.__name__]}
     assert {"cluster", "task", "job", "listen_on_all_addresses"} <= named
     assert named - known == set()
+
+
+def test_the_flags_with_which_losses_were_measured_are_named() -> None:
+    """Nobody gets the times of the page with their defaults."""
+    path = SOURCE_ROOT / "tests" / "local_cluster" / "elastic_runs.py"
+    (text,) = re.findall(r"^_ELASTIC = (.*?)^\)", path.read_text(), re.M | re.DOTALL)
+    flags_of_tests = re.findall(r"--\w+=\d+", text)
+    assert len(flags_of_tests) == 3
+    assert [flag for flag in flags_of_tests if flag not in PAGE] == []
 
 
 def test_addresses_on_the_page_are_clusters() -> None:

@@ -66,7 +66,8 @@ def _simulated(
         unsaved = 0.0
         if is_elastic:
             heapq.heappush(returns, lost + case.away)
-            now += case.notice + case.wait + case.restart
+            waits = MACHINES - len(returns) < devices  # Not for spare machines.
+            now += case.notice + case.wait * waits + case.restart
         else:
             now = max(now, lost + case.away) + case.restart
             while (later := lost + draw.expovariate(1 / case.lost_every)) < now:

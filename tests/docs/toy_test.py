@@ -55,8 +55,10 @@ def test_it_learns(toy: Toy, printed: tuple[str, str]) -> None:
     assert all(re.match(form, line) for line in errors.splitlines())
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("printed")
 def test_the_same_command_again_changes_nothing(toy: Toy) -> None:
+    """In the fast suite tests/cli/local_jobs_test.py shows this of another model."""
     command_line, logdir, asked, steps = toy
     before = read_metrics(logdir), saved_variables(logdir, steps)
     output, _ = command_line.train(*asked)

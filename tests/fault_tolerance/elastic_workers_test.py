@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import random
 import signal
-from collections.abc import Collection, Sequence
-from typing import Any
+import threading
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NoReturn
 
 import pytest
+from tensorflow.python.eager import context
 
 from lingvo_pipe.fault_tolerance.elastic_workers import (
     ElasticWorkers,
@@ -18,13 +20,18 @@ from lingvo_pipe.fault_tolerance.left_out import LeftOut
 from lingvo_pipe.fault_tolerance.worker_status import LostWorkers
 from lingvo_pipe.fault_tolerance.worker_watch import WorkerWatch
 
+PATIENCE = 300.0  # Seconds, on a busy machine.
+
 
 class Workers(LostWorkers):
     """Four workers, some of which do not answer, or are back."""
 
     def __init__(self, *silent: int) -> None:
         self._silent, self.left_out = silent, frozenset()
+        self.client = lambda: None
+        self.losses: Callable[[], list[str]] = list
         self.numbers_back: list[int] = []
+        self.probed: list[int] = []
         self.cut: list[tuple[int, int]] = []
         self.cut_off: dict[int, str] = {}
 
@@ -44,8 +51,13 @@ class Workers(LostWorkers):
     def leave_out(self, tasks: Collection[int]) -> None:
         self.left_out = frozenset(tasks)
 
-    def back(self) -> dict[int, str]:
-        return {task: self.cut_off.get(task, "") for task in self.numbers_back}
+    def back(self, skipped: Collection[int] = ()) -> dict[int, str]:
+        probed = [task for task in self.numbers_back if task not in skipped]
+        self.probed += probed
+        return {task: self.cut_off.get(task, "") for task in probed}
+
+    def lost(self) -> list[str]:
+        return self.losses()
 
 
 class Job:
@@ -55,6 +67,7 @@ class Job:
         self.now, self.progress, self.can_gain = 0.0, "a", True
         self.misfits: dict[int, str] = {}
         self.leaving: set[int] = set()
+        self.spare: set[int] = set()
         self.logged: list[str] = []
         self.policy = ElasticWorkers(
             *(5.0, 60.0, left_out, lambda: self.progress),
@@ -71,8 +84,34 @@ class Job:
     def lack(self, absent: Collection[int]) -> str:
         return f"{len(absent)} are too many" * (len(absent) > 2)
 
+    def is_complete(self, absent: Collection[int]) -> bool:
+        return self.spare.issuperset(absent)
+
     def gains(self, absent: Collection[int]) -> bool:
         return self.can_gain
+
+
+class FakeRestarts:
+    """Restarts that end the thread."""
+
+    in_a_row, client_before = 1, None
+
+    def __init__(self) -> None:
+        self.is_counted, self.left_out = True, LeftOut()
+        self.has_restarted = threading.Event()
+
+    def finish_saving(self) -> None:
+        pass
+
+    def discount(self) -> None:
+        self.is_counted = False
+
+    def again(
+        self, client: None, cause: str, stop: Callable[[], None], **variables: str
+    ) -> NoReturn:
+        self.left_out = LeftOut.read(variables)
+        self.has_restarted.set()
+        raise SystemExit
 
 
 def test_a_worker_that_is_leaving_is_not_waited_for() -> None:
@@ -124,6 +163,60 @@ def test_a_worker_that_was_left_out_is_not_waited_for_again() -> None:
     policy, workers = Job(LeftOut(workers=(1, 2))).policy, Workers()
     assert policy.goes_on(workers, {1, 2}, 99.0)
     assert not policy.goes_on(workers, {0, 1, 2}, 99.0)
+
+
+def test_a_job_waits_for_no_worker_that_it_does_not_need() -> None:
+    job, workers = Job(), Workers()
+    job.spare = {3}
+    assert job.policy.goes_on(workers, {3}, 99.0)
+    assert not job.policy.goes_on(workers, {2, 3}, 99.0)
+
+
+def test_a_worker_that_is_lost_again_is_left_out_until_there_is_progress() -> None:
+    """Else a worker that dies whenever it is used would end the job."""
+    first, workers = Job(), Workers()
+    assert not first.policy.lose([1])
+    second = Job(first.policy.left_out)
+    assert second.policy.absent(workers) == {}
+    assert second.policy.lose([1, 2])
+    third = Job(second.policy.left_out)
+    absent = third.policy.absent(workers)
+    assert list(absent) == [1]
+    assert third.policy.goes_on(workers, absent, 99.0)
+    # The job cannot do without three.
+    assert list(third.policy.absent(Workers(2, 3))) == [2, 3]
+    third.progress = "b"
+    assert third.policy.absent(workers) == {}
+    assert not third.policy.lose([1])
+
+
+# The thread ends in place of a restart.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_slow_look_for_workers_that_are_back_hides_no_loss(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And the job leaves out a worker that is lost again, which is not counted."""
+    monkeypatch.setattr(context, "_KEEP_ALIVE_SECS", context._KEEP_ALIVE_SECS)
+    looks, is_over = threading.Event(), threading.Event()
+
+    def added(workers: LostWorkers) -> list[str]:
+        looks.set()
+        is_over.wait(PATIENCE)
+        return []
+
+    job, workers = Job(LeftOut(lost=(1,), lost_at="a")), Workers()
+    job.policy.added = added  # type: ignore[method-assign]
+    workers.losses = lambda: ["worker:1 is gone."] if looks.is_set() else []
+    workers.lost_tasks = [1]
+    restarts: Any = FakeRestarts()
+    watch = WorkerWatch(workers, 1.0, 0.0, restarts, True, print, job.policy)
+    with watch.surviving():
+        watch.begin()
+        has_restarted = restarts.has_restarted.wait(PATIENCE)
+        is_over.set()
+    assert has_restarted
+    assert restarts.left_out.workers == (1,)
+    assert not restarts.is_counted
 
 
 def test_a_job_that_lacks_devices_waits() -> None:
@@ -236,8 +329,18 @@ def test_a_worker_that_is_back_but_does_not_reach_others_is_named_once() -> None
     assert job.logged == [f"worker:1 is back, but {workers.cut_off[1]}."]
 
 
+def test_a_worker_that_does_not_reach_others_is_rarely_probed() -> None:
+    """Each probe without an answer leaves a thread in a worker that is used."""
+    job, workers = Job(), Workers()
+    workers.numbers_back = [1, 2]
+    workers.cut_off = {1: "it and worker:0 do not reach each other"}
+    for job.now in (60.0, 65.0, 119.0, 120.0):
+        job.policy.added(workers)
+    assert workers.probed == [1, 2, 2, 2, 1, 2]
+
+
 def test_the_next_process_knows_what_is_left_out() -> None:
     devices, kind = {"/job:localhost/x": 2}, {"type": "GPU", "model": "A 7.0"}
-    left_out = LeftOut((1,), devices, 3, "it does not fit", kind)
+    left_out = LeftOut((1,), devices, 3, "it does not fit", kind, (1, 2), "ckpt-3")
     assert LeftOut.read(left_out.variables()) == left_out
     assert LeftOut.read({}) == LeftOut()

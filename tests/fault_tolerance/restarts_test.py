@@ -13,12 +13,7 @@ import pytest
 
 import lingvo_pipe
 from lingvo_pipe.fault_tolerance import restarts as module
-from lingvo_pipe.fault_tolerance.restarts import (
-    ProcessStart,
-    Restarts,
-    progress_of,
-    unsaved_checkpoint,
-)
+from lingvo_pipe.fault_tolerance.restarts import ProcessStart, Restarts, progress_of
 
 ROOT = Path(lingvo_pipe.__file__).parents[1]
 # Restarts from a thread while the main thread hangs, in another folder and with other
@@ -94,41 +89,48 @@ def test_a_new_checkpoint_is_progress(tmp_path: Path) -> None:
     assert progress_of("evaler", str(tmp_path)) == progress_of("evaler", "/nowhere")
 
 
-def test_a_restart_waits_for_a_checkpoint_that_this_process_writes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("progress", "causes"), [("a", "x y"), ("b", "y")])
+def test_causes_are_kept_until_there_is_progress(
+    monkeypatch: pytest.MonkeyPatch, progress: str, causes: str
 ) -> None:
-    assert unsaved_checkpoint(str(tmp_path)) is None
-    folder = tmp_path / "checkpoints" / "incomplete"
-    folder.mkdir(parents=True)
-    killed = unsaved_checkpoint(str(tmp_path))
-    assert killed is not None
-    folder.rmdir()
-    folder.mkdir()
-    assert unsaved_checkpoint(str(tmp_path)) not in (None, killed)
-    logged: list[str] = []
+    """Also of a restart that was taken back, as far as a variable has room."""
+    variables: dict[str, str] = {}
 
     def again(self: ProcessStart, stop: object, **changes: str) -> NoReturn:
-        raise InterruptedError("saving" if folder.exists() else "saved")
+        variables.update(changes)
+        raise InterruptedError
 
     monkeypatch.setattr(ProcessStart, "again", again)
-    start = ProcessStart((), "", {})
-    clock = SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda _: folder.rmdir())
+    before = {"LINGVO_PIPE_RESTARTS": "1 a", "LINGVO_PIPE_RESTART_CAUSE": "x"}
+    restarts = Restarts(ProcessStart((), "", before), lambda: progress)
+    restarts.discount()
+    with pytest.raises(InterruptedError):
+        restarts.again(None, "y")
+    assert variables["LINGVO_PIPE_RESTART_CAUSE"] == causes
+    assert variables["LINGVO_PIPE_RESTARTS"] == f"1 {progress}"
+    with pytest.raises(InterruptedError):
+        restarts.again(None, "€" * 100_000)
+    assert len(variables["LINGVO_PIPE_RESTART_CAUSE"].encode()) < 128 * 1024 - 99
+
+
+def test_a_restart_waits_for_a_checkpoint_that_is_being_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers, logged = iter([True, True, False]), list[str]()
+    clock = SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda seconds: None)
     monkeypatch.setattr(module, "time", clock)
-    restarts = Restarts(start, lambda: "", folder.exists, logged.append)
-    with pytest.raises(InterruptedError, match="^saved$"):
-        restarts.again(None, "")
+    start = ProcessStart((), "", {})
+    restarts = Restarts(start, lambda: "", lambda: next(answers), logged.append)
+    restarts.finish_saving()
+    assert [*answers] == []
     assert len(logged) == 1
 
 
-def test_a_checkpoint_is_given_up_once_and_with_a_line(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_checkpoint_is_given_up_with_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_SAVE_SECONDS", 0.0)
     logged: list[str] = []
     start = ProcessStart((), "", {})
     restarts = Restarts(start, lambda: "", lambda: True, logged.append)
-    restarts.finish_saving()
-    assert len(logged) == 2
     restarts.finish_saving()
     assert len(logged) == 2
 

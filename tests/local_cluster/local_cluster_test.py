@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from lingvo_pipe.cli.error_output import STOPPED_CODE
 from tests.local_cluster.disturbed_run import Fault, RunningCluster
 from tests.support.cases import exhaustive
 from tests.support.command_line import (
@@ -107,11 +108,11 @@ def wait_until_dead(pids: list[int]) -> None:
 
 @pytest.mark.exhaustive
 def test_a_signal_ends_it_after_a_step(clusters: Clusters, tmp_path: Path) -> None:
-    """Without restarts, since it is no fault."""
+    """Without restarts, since it is no fault, and with the trainer's exit code."""
     cluster = clusters.start(*FLAGS, f"--logdir={tmp_path}", "--max_steps=9000")
     cluster.wait_until(cluster.trains)
     cluster.process.send_signal(signal.SIGTERM)
-    assert cluster.wait() == 0, cluster.output
+    assert cluster.wait() == STOPPED_CODE, cluster.output
     assert re.search(r"^trainer \| .*\bSIGTERM\b.*\d", cluster.output, re.M)
     assert len(cluster.pids()) == len(MEMBERS)
     wait_until_dead(cluster.pids())

@@ -179,6 +179,23 @@ def test_a_signal_ends_the_trainer_after_its_step(
     assert worker.did == ["start", "end"]
 
 
+def test_a_signal_during_a_restart_ends_the_new_trainer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Once the process before got it, and the new one trained to its last step."""
+    trainer = Script("trainer", None, -9, None, None, 0)
+    start = trainer.start
+
+    def start_at_signal() -> None:
+        if trainer.did:
+            os.kill(os.getpid(), signal.SIGTERM)
+        start()
+
+    monkeypatch.setattr(trainer, "start", start_at_signal)
+    assert _run(monkeypatch, trainer, Script("worker:0", None))[0] == 0
+    assert trainer.did == ["start", "end", "start", signal.SIGTERM, "end"]
+
+
 def test_a_second_signal_ends_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     trainer, worker = Script("trainer", None), Script("worker:0", None)
 

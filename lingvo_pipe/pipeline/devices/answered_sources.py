@@ -14,7 +14,8 @@ from lingvo_pipe.pipeline.devices.cluster_spec import Cluster, split_address
 from lingvo_pipe.pipeline.devices.listener_restriction import restrict_listeners
 from lingvo_pipe.pipeline.devices.own_addresses import ALL_FLAG, route_source
 
-_POLL_SECONDS = 1.0
+# Seconds between two looks, while names are unknown, and when all are known.
+_POLL_SECONDS, _KNOWN_SECONDS = 1.0, 30.0
 _NUM_SHOWN = 4
 
 
@@ -60,17 +61,18 @@ def answered_note(cluster: Cluster, sources: Sources, is_filtered: bool) -> str:
 
 def answer_later(
     cluster: Cluster, port: int, addresses: list[str], sources: Sources
-) -> None:
-    """Starts a thread that lets this process answer more tasks at `port`.
+) -> threading.Thread:
+    """Starts a thread that lets this process answer more addresses at `port`.
 
-    Every second, the thread tries to resolve the host names of `sources.unknown`. As
-    soon as it finds a new IP address, the listeners at `port` answer that one, too.
-    `addresses` are the addresses of this machine at which they listen.
+    The thread resolves the tasks' host names again and again, since a pod that is
+    created later, or again, has a new IP address. As soon as it finds one, the
+    listeners at `port` answer that one, too. `addresses` are the addresses of this
+    machine at which they listen.
     """
 
-    def wait(current: Sources) -> None:
-        while current.unknown:
-            time.sleep(_POLL_SECONDS)
+    def look(current: Sources) -> None:
+        while True:
+            time.sleep(_POLL_SECONDS if current.unknown else _KNOWN_SECONDS)
             now = answered_sources(cluster)
             # An address stays, even if the name server does not know it any more.
             ips = tuple(dict.fromkeys((*current.ips, *now.ips)))
@@ -81,4 +83,6 @@ def answer_later(
                     print(error, flush=True)
             current = Sources(ips, now.unknown)
 
-    threading.Thread(target=wait, args=(sources,), daemon=True).start()
+    thread = threading.Thread(target=look, args=(sources,), daemon=True)
+    thread.start()
+    return thread

@@ -26,7 +26,12 @@ from lingvo_pipe.pipeline.devices.answered_sources import (
     answered_sources,
 )
 from lingvo_pipe.pipeline.devices.cluster_spec import Cluster, split_address
-from lingvo_pipe.pipeline.devices.device_kind import DeviceKind, local_kind, num_threads
+from lingvo_pipe.pipeline.devices.device_kind import (
+    DeviceKind,
+    local_kind,
+    num_threads,
+    without_host,
+)
 from lingvo_pipe.pipeline.devices.device_names import LOCAL_JOB, WORKER_JOB, device_name
 from lingvo_pipe.pipeline.devices.handshake import (
     ANSWER_SECONDS,
@@ -180,8 +185,11 @@ def incarnation(device: str) -> int:
     return _connection.incarnations.get(device, 0)
 
 
-def device_kinds(devices: Iterable[str]) -> list[DeviceKind]:
-    """Returns the distinct kinds of devices. `devices` are full names of devices."""
+def device_kinds(devices: Iterable[str], on_hosts: bool = False) -> list[DeviceKind]:
+    """Returns the distinct kinds of devices. `devices` are full names of devices.
+
+    If `on_hosts`, the hosts of GPUs compute results too, and their processors count.
+    """
     by_key: dict[tuple[int | None, str], DeviceKind] = {}
     for name in map(device_name, devices):
         key = device_kind_key(name)
@@ -191,7 +199,10 @@ def device_kinds(devices: Iterable[str]) -> list[DeviceKind]:
                 if name.worker is None
                 else _connection.descriptions[name.worker].device_kinds[key]
             )
-    distinct = {tuple(sorted(kind.items())): kind for kind in by_key.values()}
+    kinds = list(by_key.values())
+    if not on_hosts:
+        kinds = list(map(without_host, kinds))
+    distinct = {tuple(sorted(kind.items())): kind for kind in kinds}
     return list(distinct.values())
 
 

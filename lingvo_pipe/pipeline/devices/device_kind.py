@@ -4,6 +4,9 @@
     GPU  TensorFlow, model, driver, TensorFloat-32, settings
     TPU  TensorFlow, settings
 
+If the hosts of GPUs update the weights, their processors, instruction sets and caches
+count, too.
+
 The same model has the same bytes on devices of one kind. oneDNN and XLA choose kernels
 by the processor and its instruction sets. Eigen and oneDNN cut matrix products into
 blocks that fit into the processor's caches. Each thread of a device adds a part of a
@@ -49,6 +52,8 @@ SETTINGS = (
     "TF_XLA_FLAGS",
     "XLA_FLAGS",
 )
+# Before the names of a GPU's attributes that are its host's.
+_HOST = "host's "
 # Attributes that are lists, of which only the items that differ are shown.
 _LISTS = ("instruction sets", "settings")
 
@@ -61,12 +66,19 @@ def local_kind(device: DeviceName, threads: int) -> DeviceKind:
         return kind | _processor() | {"threads": str(threads)}
     if device.kind == "GPU":
         has_tf32 = tf.config.experimental.tensor_float_32_execution_enabled()
+        host = {f"{_HOST}{name}": text for name, text in _processor().items()}
         return kind | {
             "model": gpu_model(device.index),
             "driver": first_line(DRIVER, "NVRM version:"),
             "TensorFloat-32": "on" if has_tf32 else "off",
+            **host,
         }
     return kind
+
+
+def without_host(kind: DeviceKind) -> DeviceKind:
+    """Returns a kind without its host's attributes, which then are not compared."""
+    return {name: text for name, text in kind.items() if not name.startswith(_HOST)}
 
 
 def num_threads() -> int:
@@ -97,7 +109,7 @@ def kind_differences(
 
 
 def _changed(name: str, old: str, new: str) -> str:
-    if name in _LISTS:
+    if name.removeprefix(_HOST) in _LISTS:
         items = old.split(), new.split()
         gone = " ".join(x for x in items[0] if x not in items[1])
         added = " ".join(x for x in items[1] if x not in items[0])

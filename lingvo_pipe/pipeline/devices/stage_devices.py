@@ -74,7 +74,8 @@ def initialize_devices(
         names = [DeviceName(None, kind, i) for i in range(checked_number(devices))]
     else:
         names = device_names(devices)
-        _check_tasks(names, cluster)
+        _check_uses_workers(names, cluster)
+        check_tasks(names, cluster)
     if cluster is not None:
         check_servers(cluster.present)
         if await_workers is not None:
@@ -160,16 +161,24 @@ def _tasks(cluster: Cluster, ready: ReadyWorkers) -> list[TaskDevices]:
     return tasks
 
 
-def _check_tasks(names: Sequence[DeviceName], cluster: Cluster | None) -> None:
+def _check_uses_workers(names: Sequence[DeviceName], cluster: Cluster | None) -> None:
     num_workers = 0 if cluster is None else len(cluster.workers)
-    remote = [name for name in names if name.worker is not None]
     example = ",".join(f"{WORKER_JOB}:{i}/cpu:0" for i in range(num_workers))
     _check(
-        bool(remote) or not num_workers,
+        any(name.worker is not None for name in names) or not num_workers,
         "some devices of the workers",
         [name.short for name in names],
         f"For example: --devices={num_workers}, or --devices={example}.",
     )
+
+
+def check_tasks(names: Sequence[DeviceName], cluster: Cluster | None) -> None:
+    """Raises ValueError if devices are of workers that the cluster does not have.
+
+    Workers lend no TPUs.
+    """
+    num_workers = 0 if cluster is None else len(cluster.workers)
+    remote = [name for name in names if name.worker is not None]
     absent = [n.short for n in remote if (n.worker or 0) >= num_workers]
     _check(
         not absent,

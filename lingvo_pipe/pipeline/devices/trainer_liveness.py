@@ -1,13 +1,15 @@
 """Lets a scheduler's worker notice that its trainer has ended or was killed."""
 
 import signal
+import socket
+import threading
 import time
 from collections.abc import Callable
 
 from lingvo_pipe.core.errors import UserClusterError
 from lingvo_pipe.core.signals import TerminationSignals
 from lingvo_pipe.pipeline.devices.cluster_spec import split_address
-from lingvo_pipe.pipeline.devices.own_addresses import answers
+from lingvo_pipe.pipeline.devices.own_addresses import answers, check_port
 
 # Seconds in which a trainer starts or restarts, besides its wait for workers.
 _START_SECONDS = 300.0
@@ -77,3 +79,25 @@ def poll_trainer(
             return seen
         sleep(_POLL_SECONDS)
     return True
+
+
+def answer_workers(trainer: str) -> None:
+    """Starts a thread that answers workers' questions whether the trainer runs.
+
+    A trainer that uses no worker has no server for that. The thread accepts connections
+    at the port of the address `trainer`, and reads nothing.
+
+    Raises:
+        ConnectionError: if the port is in use.
+    """
+    check_port("The trainer", trainer)
+    address = "", split_address(trainer)[1]
+    has_ipv6 = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if has_ipv6 else socket.AF_INET
+    listener = socket.create_server(address, family=family, dualstack_ipv6=has_ipv6)
+
+    def answer() -> None:
+        while True:
+            listener.accept()[0].close()
+
+    threading.Thread(target=answer, daemon=True).start()

@@ -1,6 +1,7 @@
 """A worker task: a process that lends its devices to a trainer."""
 
 import os
+import signal
 import time
 
 import tensorflow as tf
@@ -68,6 +69,9 @@ def serve(
             end = wait_for_trainers_end(
                 cluster.trainer, notice.is_given, departure.is_released, patience
             )
+            # srun sends it after a trainer's exit code that is not 0. The worker must
+            # not seem to be killed, or the batch script would start all tasks again.
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
             print(end, flush=True)
         else:
             while True:
@@ -119,7 +123,7 @@ def start_worker(
     if addresses:
         # Connections not accepted yet.
         close_other_connections(port, addresses, sources.ips if is_filtered else ())
-    if is_filtered and sources.unknown:
+    if is_filtered and any(sources):  # Not if it answers everyone.
         answer_later(cluster, port, addresses, sources)
     return server, answered_note(cluster, sources, is_filtered)
 

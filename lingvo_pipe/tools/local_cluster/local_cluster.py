@@ -17,12 +17,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.programs import flag_parser, program
 from lingvo_pipe.fault_tolerance.restarts import progress_of
 from lingvo_pipe.fault_tolerance.worker_status import WorkerQuestions
 from lingvo_pipe.pipeline.devices.own_addresses import unused_ports
 from lingvo_pipe.tools.local_cluster.member import Member, Worker
 from lingvo_pipe.tools.local_cluster.supervisor import Supervisor
-from lingvo_pipe.tools.programs import flag_parser, program
 
 _ROOT = Path(__file__).absolute().parents[3]
 _TRAINER = ("-m", "lingvo_pipe.trainer")

@@ -40,12 +40,12 @@ class Supervisor:
         self._members = [*workers, trainer]
         self._stopped = {member.name: StoppedTime() for member in self._members}
         self._restarts, self._reached = 0, progress()
-        self._has_logged_end = False
+        self._has_asked = False  # Whether the trainer was asked to end.
         self._received: list[signal.Signals] = []
 
     def run(self) -> int:
         """Runs all processes until the trainer ends, and returns its exit code."""
-        with TerminationSignals(_TERMINATION, self._on_signal):
+        with TerminationSignals(_TERMINATION, self._received.append):
             try:
                 for member in self._members:
                     member.start()
@@ -74,8 +74,10 @@ class Supervisor:
             if self._stopped[member.name].look(is_now) > self._timeout:
                 self._kill(member, f"has been stopped for {self._timeout:g} seconds")
         if received:  # The trainer saves its step, or notices that it can't.
-            if not self._has_logged_end:
-                self._has_logged_end = True
+            # The handler does not send it: it may run before the trainer is started.
+            if not self._has_asked:
+                self._has_asked = True
+                self._trainer.process.send_signal(signal.SIGTERM)
                 self._log(
                     f"{received[0].name}: the trainer ends after its step; a second "
                     "signal ends all processes at once."
@@ -119,11 +121,6 @@ class Supervisor:
             member.end()  # Forwards its last lines.
             member.start()
         return None
-
-    def _on_signal(self, received: signal.Signals) -> None:
-        self._received.append(received)
-        if len(self._received) == 1:
-            self._trainer.process.send_signal(signal.SIGTERM)
 
 
 class StoppedTime:

@@ -44,13 +44,17 @@ def test_the_note_names_whom_a_task_answers() -> None:
     assert "CAP_NET_ADMIN" in answered_note(CLUSTER, few, False)
 
 
+# An exception ends the thread.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_tasks_are_let_in_as_their_names_become_known(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Also while a name that was known is not known for a moment."""
-    names = {"a": "10.0.0.1"}
+    """Also while a name that was known is not known for a moment, and if it changes."""
+    names, is_over = {"a": "10.0.0.1"}, False
 
     def look_up(host: str, *unused: object) -> list[tuple[object, ...]]:
+        if is_over:
+            raise SystemExit
         if host not in names:
             raise socket.gaierror
         return [(0, 0, 0, "", (names[host], 0))]
@@ -58,22 +62,28 @@ def test_tasks_are_let_in_as_their_names_become_known(
     restricted: list[tuple[str, ...]] = []
     monkeypatch.setattr(module.socket, "getaddrinfo", look_up)
     monkeypatch.setattr(module, "route_source", lambda task: None)
-    monkeypatch.setattr(module, "_POLL_SECONDS", 0.01)
+    for name in ("_POLL_SECONDS", "_KNOWN_SECONDS"):
+        monkeypatch.setattr(module, name, 0.01)
     monkeypatch.setattr(
         module, "restrict_listeners", lambda *given: restricted.append(given[2])
     )
     cluster = Cluster(("a:1", "b:1"), "c:1")
     sources = answered_sources(cluster)
     assert sources == Sources(("10.0.0.1",), ("c:1", "b:1"))
-    answer_later(cluster, 1, ["10.0.0.1"], sources)
+    thread = answer_later(cluster, 1, ["10.0.0.1"], sources)
     del names["a"]
     names["b"] = "10.0.0.2"
     _wait_until(lambda: len(restricted) == 1)
     names["c"], names["a"] = "10.0.0.3", "10.0.0.1"
     _wait_until(lambda: len(restricted) == 2)
+    names["b"] = "10.0.0.4"  # A pod comes back under its name.
+    _wait_until(lambda: len(restricted) == 3)
+    is_over = True
+    thread.join(PATIENCE)
     assert restricted == [
         ("10.0.0.1", "10.0.0.2"),
         ("10.0.0.1", "10.0.0.2", "10.0.0.3"),
+        ("10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"),
     ]
 
 

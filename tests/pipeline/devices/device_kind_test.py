@@ -8,11 +8,13 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from lingvo_pipe.pipeline.devices import (
+    cluster,
     device_kind,
     stage_devices,  # noqa: F401  Asks for several.
 )
@@ -28,6 +30,7 @@ CPU = {
     "settings": "",
 }
 GPU = {"type": "GPU", "model": "NVIDIA H100 (9, 0)", "settings": ""}
+HERE = device_name("cpu:0")
 
 
 @pytest.mark.parametrize(
@@ -60,6 +63,11 @@ GPU = {"type": "GPU", "model": "NVIDIA H100 (9, 0)", "settings": ""}
             [CPU | {"settings": "XLA_FLAGS=--a --b"}],
             [CPU | {"settings": "XLA_FLAGS=--b --a"}],
             ["settings: XLA_FLAGS=--a --b before, XLA_FLAGS=--b --a now"],
+        ),
+        (
+            [GPU | {"host's instruction sets": "avx avx2"}],
+            [GPU | {"host's instruction sets": "avx avx512f"}],
+            ["host's instruction sets: avx2 before, avx512f now"],
         ),
         # Attributes of an older version, or that the system hides.
         ([CPU], [CPU | {"threads": "1"}], []),
@@ -137,6 +145,22 @@ def test_each_kind_is_listed_once() -> None:
     assert [kind["type"] for kind in kinds] == ["CPU", "TPU"]
 
 
+def test_hosts_count_if_they_compute_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as the updates of weights whose slots are offloaded."""
+    workers = {
+        task: SimpleNamespace(
+            device_kinds={"GPU:0": GPU | {"host's caches": f"{task}"}}
+        )
+        for task in range(2)
+    }
+    monkeypatch.setattr(cluster._connection, "descriptions", workers)
+    names = ["worker:0/gpu:0", "worker:1/gpu:0"]
+    assert device_kinds(names) == [GPU]
+    first, second = device_kinds(names, on_hosts=True)
+    assert kind_differences([first], [second]) == ["host's caches: 0 before, 1 now"]
+    assert kind_differences([GPU], [second]) == []
+
+
 # Prints the kind of the devices, and a digest of a model's gradients. Arguments are the
 # number of cores, and of threads or 0 to let initialize_devices choose.
 _PROGRAM = """
@@ -209,3 +233,6 @@ def test_logical_devices_of_one_gpu_have_its_model(
     )
     models = [device_kind.gpu_model(index) for index in range(4)]
     assert models == ["T4 None", *["L4 None"] * 3]
+    kind = device_kind.local_kind(device_name("gpu:1"), 1)
+    assert kind["model"] == "L4 None"
+    assert kind["host's caches"] == device_kind.local_kind(HERE, 1)["caches"]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from lingvo_pipe.pipeline.devices.trainer_liveness import poll_trainer
+from lingvo_pipe.core.errors import UserConnectionError
+from lingvo_pipe.pipeline.devices.own_addresses import answers, unused_ports
+from lingvo_pipe.pipeline.devices.trainer_liveness import answer_workers, poll_trainer
+from tests.support.errors import fails
 
 NEVER = 1e9
 PATIENCE = 1000.0
@@ -83,3 +86,13 @@ def test_a_signalled_worker_ends_when_its_trainer_lets_it_go(
     assert not has_trainer_ended
     earliest, latest = earliest_and_latest
     assert earliest <= ended <= latest
+
+
+def test_a_trainer_without_workers_answers_that_it_runs() -> None:
+    """Any number of times."""
+    (port,) = unused_ports(1)
+    address = f"localhost:{port}"
+    answer_workers(address)
+    assert all(answers("localhost", port, 10.0) for _ in range(300))
+    with fails(UserConnectionError):
+        answer_workers(address)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import socket
+from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
@@ -24,6 +27,28 @@ def test_a_port_in_use_is_an_error(
         named = rf"worker:0\b.*{address}\b.*--cluster\b"
         with pytest.raises(ConnectionError, match=named):
             worker.serve(Cluster((address,)), 0)
+
+
+@pytest.fixture
+def _restored_handler() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.usefixtures("_restored_handler")
+def test_a_worker_whose_trainer_has_ended_is_not_killed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Slurm sends SIGTERM after a trainer's exit code that is not 0."""
+    nothing = SimpleNamespace(target="", is_given=bool, is_released=bool)
+    monkeypatch.setattr(worker, "start_worker", lambda *unused: (nothing, "is fake"))
+    monkeypatch.setattr(worker, "Departure", lambda target: nothing)
+    monkeypatch.setattr(worker, "ShutdownNotice", lambda target: nothing)
+    monkeypatch.setattr(worker, "wait_for_trainers_end", lambda *unused: "It ended.")
+    worker.serve(Cluster(("a:1",), "b:1"), 0, ends_with_trainer=True)
+    signal.raise_signal(signal.SIGTERM)
+    assert capsys.readouterr().out.endswith("It ended.\n")
 
 
 @pytest.mark.parametrize(("num_cores", "num_threads"), [(1, 2), (8, 8)])
