@@ -14,9 +14,11 @@ import contextvars
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import tensorflow as tf
+
 from lingvo_pipe.core.checks import is_count
 from lingvo_pipe.core.errors import UserValueError, Words, raise_problems
-from lingvo_pipe.core.nests import as_args, one_or_all
+from lingvo_pipe.core.nests import as_args, map_present, one_or_all
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.checks import check_param
@@ -30,14 +32,35 @@ _collections: contextvars.ContextVar[tuple[list, ...]] = contextvars.ContextVar(
 
 
 def outputs_in_sequence(
-    layers: Sequence[BaseLayer], thetas: Sequence[NestedMap], args: Sequence[Any]
+    layers: Sequence[BaseLayer],
+    thetas: Sequence[NestedMap],
+    args: Sequence[Any],
+    state_dtype: tf.DType | None = None,
 ) -> Iterator[Any]:
-    """Yields the inputs, then each layer's outputs, which the next layer takes."""
+    """Yields the inputs, then each layer's outputs, which the next layer takes.
+
+    `state_dtype` is for the outputs of all layers but the last. See `as_state`.
+    """
     outputs = one_or_all(args)
     yield outputs
     for layer, theta in zip(layers, thetas, strict=True):
         outputs = layer.FProp(theta, *as_args(outputs))
+        if layer is not layers[-1]:
+            outputs = as_state(outputs, state_dtype)
         yield outputs
+
+
+def as_state(outputs: Any, state_dtype: tf.DType | None) -> Any:
+    """Returns a layer's outputs as a pipeline passes them to the next layer.
+
+    If `state_dtype` is not None, floating-point outputs are cast to it.
+    """
+    if state_dtype is None:
+        return outputs
+    tensors = map_present(tf.convert_to_tensor, outputs)
+    return map_present(
+        lambda x: tf.cast(x, state_dtype) if x.dtype.is_floating else x, tensors
+    )
 
 
 class _InSequence(BaseLayer):

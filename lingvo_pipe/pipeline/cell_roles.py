@@ -127,11 +127,15 @@ def warn_of_offload(
     if idle := [stage for stage in listed if Kind.OFFLOAD not in kinds[stage]]:
         text = (
             "%s.offload: stages %s offload nothing, because each backward pass comes "
-            "within three operations of its forward pass. They %s."
+            "within three operations of its forward pass: %s."
         )
-        recompute = any(Kind.RECOMPUTE in kinds[stage] for stage in idle)
-        role = "recompute" if recompute else "stash their activations"
-        log.warning(text, path, idle, role)
+        # Cells that `offload` lists are never recomputed.
+        may_recompute = p.offload == "always"
+        again = [x for x in idle if may_recompute and Kind.RECOMPUTE in kinds[x]]
+        stash = [x for x in idle if x not in again]
+        roles = (again, "recompute"), (stash, "stash their activations")
+        named = ", ".join(f"stages {x} {role}" for x, role in roles if x)
+        log.warning(text, path, idle, named)
     busy = [stage for stage in listed if Kind.OFFLOAD in kinds[stage]]
     if busy and p.recompute is None and recomputes_by_default(p.schedule):
         text = (

@@ -7,7 +7,7 @@ Layers run one after another, on any device, for any number of examples B. `READ
 in the SavedModel's folder describes its signatures.
 """
 
-import os
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,8 @@ from typing import Any
 import tensorflow as tf
 
 from lingvo_pipe.core import trees
-from lingvo_pipe.core.atomic_file import write_atomically
-from lingvo_pipe.core.regular_file import remove
+from lingvo_pipe.core.atomic_file import sync, write_atomically
+from lingvo_pipe.core.regular_file import locked_folder, remove
 from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.sequential import outputs_in_sequence
 from lingvo_pipe.nested_map import NestedMap
@@ -98,12 +98,26 @@ def export_model(
     if protocols.generates(task, data):
         module.vocabulary = data.vocabulary
         signatures["generate"] = generate_function(task, data)
-    scratch = path.with_name(f".{path.name}.incomplete")
-    remove(scratch)
-    tf.saved_model.save(module, str(scratch), signatures=signatures)
-    write_atomically(scratch / "README.md", _readme(signatures, data))
-    remove(path)
-    os.replace(scratch, path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with locked_folder(path.parent):
+        scratch = path.with_name(f".{path.name}.incomplete")
+        remove(scratch)
+        tf.saved_model.save(module, str(scratch), signatures=signatures)
+        write_atomically(scratch / "README.md", _readme(signatures, data))
+        for file in scratch.rglob("*"):
+            sync(file)
+        _replace(path, scratch)
+
+
+def _replace(path: Path, scratch: Path) -> None:
+    """Puts `scratch` in the place of `path`, which is absent for a moment alone."""
+    replaced = path.with_name(f".{path.name}.replaced")
+    remove(replaced)
+    with contextlib.suppress(FileNotFoundError):
+        path.rename(replaced)
+    scratch.rename(path)
+    sync(path.parent)
+    remove(replaced)
 
 
 def predictions(task: BaseTask, batch: NestedMap) -> dict[str, tf.Tensor]:
@@ -111,7 +125,10 @@ def predictions(task: BaseTask, batch: NestedMap) -> dict[str, tf.Tensor]:
     layers = [*task.pipeline.before, *task.pipeline.cells]
     with ForwardContext(do_eval=True):
         *_, outputs = outputs_in_sequence(
-            layers, [layer.theta for layer in layers], task.PipelineInputs(batch)
+            layers,
+            [layer.theta for layer in layers],
+            task.PipelineInputs(batch),
+            task.pipeline.params.state_dtype,
         )
         return task.ServingOutputs(outputs)
 

@@ -68,7 +68,7 @@ def load(
         checkpoint: a name such as `ckpt-00000600`, or `best`. If None, the newest.
         model: the model's class, or its registered name, whose module is imported. If
             None, the run's model must be this library's, or already be imported.
-        allow_foreign: whether the run may have symbolic links or other users' files.
+        allow_foreign: whether the run may have links to folders or other users' files.
 
     Raises:
         LookupError: if the model is not registered.

@@ -83,16 +83,27 @@ def test_a_device_needs_no_more_or_the_user_is_warned(
     assert bool(more) == (schedule in ("gpipe", "1f1b", "interleaved", "local"))
 
 
-def test_stages_that_offload_nothing_recompute() -> None:
+def test_stages_that_offload_nothing_recompute(
+    warnings: pytest.LogCaptureFixture,
+) -> None:
+    """The last stage would recompute nothing without offload, too."""
     p = _params(splits=4, schedule="1f1b", num_micro_batches=8, offload="always")
     kinds = stage_kinds(make_layout(p, "pipe").schedule)
     assert [Kind.RECOMPUTE in stage for stage in kinds] == [False, False, True, False]
     assert [Kind.OFFLOAD in stage for stage in kinds] == [True, True, False, False]
+    (line,) = [x for x in warnings.messages if "offload nothing" in x]
+    assert "stages [2] recompute" in line
+    assert "stages [3] stash" in line
 
 
 @pytest.mark.parametrize(
     ("values", "stages"),
-    [({"offload": [0, 7]}, "[3]"), ({"recompute": "never"}, "[2, 3]")],
+    [
+        ({"offload": [0, 7]}, "[3]"),
+        ({"recompute": "never"}, "[2, 3]"),
+        # The stage recomputes its other cell.
+        ({"offload": [0], "schedule": "gpipe", "num_micro_batches": 2}, "[0]"),
+    ],
 )
 def test_cells_that_stay_on_the_device_are_named(
     values: dict[str, Any], stages: str, warnings: pytest.LogCaptureFixture

@@ -69,12 +69,14 @@ def test_a_tied_weight_is_one_and_its_gradients_are_summed() -> None:
     assert len(bytes_by_stages) == 1
 
 
-def test_a_tied_weight_counts_once_on_a_device() -> None:
+@pytest.mark.parametrize(("num_stages", "num_shared"), [(1, 1), exhaustive(2, 0)])
+def test_a_tied_weight_counts_once_on_a_device(
+    num_stages: int, num_shared: int
+) -> None:
     batch, targets = make_batch(8)
-    for num_stages, num_shared in ((1, 1), (2, 0)):
-        layers = _tied(num_stages), _tied(num_stages, tied={})
-        tied, untied = (sum(x.PeakBytes(batch, targets, loss_fn)) for x in layers)
-        assert untied - tied == num_shared * DIM * DIM * 4
+    layers = _tied(num_stages), _tied(num_stages, tied={})
+    tied, untied = (sum(x.PeakBytes(batch, targets, loss_fn)) for x in layers)
+    assert untied - tied == num_shared * DIM * DIM * 4
 
 
 def test_a_tie_to_an_unknown_weight_is_refused() -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lingvo_pipe.core.regular_file import remove
 from lingvo_pipe.input.images.image_input import ImageClassificationInput
 from lingvo_pipe.input.text.language_model_input import LanguageModelInput
 from lingvo_pipe.input.text.vocabulary import train_vocabulary
@@ -21,6 +22,7 @@ from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.layers.dense import FCLayer
 from lingvo_pipe.models.images.image_classifier import ImageClassifier
 from lingvo_pipe.nested_map import NestedMap
+from lingvo_pipe.serving import export
 from lingvo_pipe.serving.export import export_model
 from lingvo_pipe.training.decode.generator import TextGenerator, check_sampling
 from lingvo_pipe.training.task.base_task import BaseTask
@@ -82,9 +84,15 @@ def classifier() -> Any:
     return task
 
 
+@pytest.mark.parametrize("state_dtype", [None, tf.bfloat16])
 def test_images_are_classified_as_by_the_pipeline(
-    tmp_path: Path, classifier: Any
+    tmp_path: Path, state_dtype: Any
 ) -> None:
+    """Also if the pipeline rounds what its cells pass on."""
+    p = published_params()
+    p.pipeline.state_dtype = state_dtype
+    classifier = p.Instantiate()
+    randomize(classifier)
     given = batch(0)
     export_model(classifier, Input(given).TrainBatches(), tmp_path / "7")
     found = served_here(tmp_path / "7", {"image": given.image})
@@ -158,7 +166,17 @@ def test_any_number_of_examples_is_served(tmp_path: Path, classifier: Any) -> No
         np.testing.assert_allclose(some, whole[:n], rtol=1e-6, atol=1e-6)
 
 
-def test_a_model_that_is_there_is_replaced(tmp_path: Path, classifier: Any) -> None:
+def test_a_model_that_is_there_is_replaced(
+    tmp_path: Path, classifier: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And is not absent while its files are removed, as it was once."""
+
+    def remove_aside(path: Path) -> None:
+        has_model = (tmp_path / "7").exists()
+        remove(path)
+        assert (tmp_path / "7").exists() == has_model
+
+    monkeypatch.setattr(export, "remove", remove_aside)
     data = Input(batch(0)).TrainBatches()
     image = tf.constant(batch(0).image)
     found = []

@@ -21,6 +21,7 @@ import tensorflow as tf
 from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.layers.attention import dim_size
 from lingvo_pipe.layers.core.base_layer import BaseLayer
+from lingvo_pipe.layers.sequential import as_state
 from lingvo_pipe.models.transformer.logits import LogitsLayer
 from lingvo_pipe.models.transformer.step_check import check_steps
 from lingvo_pipe.models.transformer.streams import SOURCE, TARGET, StreamEmbeddingLayer
@@ -37,7 +38,8 @@ class PlacedCell(NamedTuple):
 
     layer: BaseLayer
     theta: NestedMap  # in the dtypes of the layer's computation
-    device: str | None = None  # its stage's full name; if None, TensorFlow chooses
+    device: str | None  # its stage's full name; if None, TensorFlow chooses
+    state_dtype: tf.DType | None  # dtype of its outputs; see `as_state`
 
     @property
     def has_states(self) -> bool:
@@ -62,19 +64,19 @@ def placed_cells(
     layers = [*pipeline.before, *pipeline.cells]
     thetas = [*theta.before, *theta.cells]
     devices = [pipeline.devices[stage] if on_stages else None for stage in stages]
-    return [
-        _placed(layer, weights, device)
-        for layer, weights, device in zip(layers, thetas, devices, strict=True)
-    ]
+    # The last layer's outputs go to no other layer.
+    dtypes = [*[pipeline.params.state_dtype] * (len(layers) - 1), None]
+    cells = zip(layers, thetas, devices, dtypes, strict=True)
+    return [_placed(PlacedCell(*cell)) for cell in cells]
 
 
-def _placed(layer: BaseLayer, theta: NestedMap, device: str | None) -> PlacedCell:
+def _placed(cell: PlacedCell) -> PlacedCell:
+    layer, device = cell.layer, cell.device
     if not isinstance(layer, _KINDS):
         names = ", ".join(kind.__name__ for kind in _KINDS)
         expected = f"{names} for decoding token by token"
         got = Words(type(layer).__name__)
         raise UserValueError(path=layer.path, expected=expected, got=got)
-    cell = PlacedCell(layer, theta, device)
     if cell.has_states and not layer.params.causal:
         expected = "True for decoding token by token"
         hint = "Train the model with causal=True."
@@ -88,7 +90,7 @@ def _placed(layer: BaseLayer, theta: NestedMap, device: str | None) -> PlacedCel
     with tf.device(device):
         if layer.params.stream == TARGET:
             check_steps(layer)
-        local = tf.nest.map_structure(tf.identity, layer.CastTheta(theta))
+        local = tf.nest.map_structure(tf.identity, layer.CastTheta(cell.theta))
     return cell._replace(theta=local)
 
 
@@ -98,7 +100,8 @@ def run_source(cells: Sequence[PlacedCell], source: NestedMap) -> NestedMap:
     for cell in cells:
         if cell.layer.params.stream == SOURCE:
             with tf.device(cell.device):
-                state = cell.layer.FProp(cell.theta, state)
+                outputs = cell.layer.FProp(cell.theta, state)
+                state = as_state(outputs, cell.state_dtype)
     return state
 
 
@@ -182,6 +185,7 @@ def _run(
                 )
             elif cell.layer.params.stream == TARGET:
                 outputs = cell.layer.FProp(cell.theta, outputs)
+            outputs = as_state(outputs, cell.state_dtype)
     return outputs, extended
 
 

@@ -13,12 +13,13 @@ from typing import Any
 import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError, Words
-from lingvo_pipe.core.nests import map_present, present
+from lingvo_pipe.core.nests import present
 from lingvo_pipe.layers.core.base_layer import BaseLayer
 from lingvo_pipe.layers.core.forward_context import ForwardContext, Pair, row_dim
 from lingvo_pipe.layers.core.layer_tree import accumulator_paths
 from lingvo_pipe.layers.core.place_reads import PlaceReads
 from lingvo_pipe.layers.local_loss import LocalLossLayer
+from lingvo_pipe.layers.sequential import as_state
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.tracing.cut import REFERENCES, dependents
 from lingvo_pipe.pipeline.tracing.layer_identity import LayerIdentity, graph_key
@@ -184,8 +185,7 @@ class LayerFunctions:
             outputs = layer.FProp(theta, *inputs)
         self._check_pure(layer, tf.compat.v1.get_default_graph())
         _check_outputs(outputs)
-        if state_dtype is not None:
-            outputs = map_present(lambda x: _as_state(x, state_dtype), outputs)
+        outputs = as_state(outputs, state_dtype)
         if context.do_eval:
             context.accumulated.clear()  # An evaluation accumulates nothing.
         else:
@@ -265,11 +265,6 @@ class LayerFunctions:
 
 def _root(layer: BaseLayer) -> BaseLayer:
     return layer if layer.parent is None else _root(layer.parent)
-
-
-def _as_state(x: Any, dtype: tf.DType) -> tf.Tensor:
-    x = tf.convert_to_tensor(x)
-    return tf.cast(x, dtype) if x.dtype.is_floating else x
 
 
 def _check_outputs(outputs: Any) -> None:

@@ -11,10 +11,11 @@ from statistics import median
 from typing import Any
 
 from lingvo_pipe.core.errors import UserValueError, raise_problems
-from lingvo_pipe.hyperparams import InstantiableParams, Params
+from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices.device_names import device_name
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
+from lingvo_pipe.pipeline.schedules.schedule import Kind
 from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
 from lingvo_pipe.pipeline.stage_choice.measured_costs import measured_seconds
 from lingvo_pipe.planner.costs.device_needs import DeviceNeeds
@@ -43,7 +44,7 @@ def expected_step(
         tf.errors.OpError: if a cell does not run on synthetic inputs.
     """
     p = pipeline.params
-    _check(p, batch_size)
+    _check(pipeline, batch_size)
     num_rows = batch_size // p.num_micro_batches
     tracer = ModelTracer(task_params, batch_spec, devices[0])
     models = MeasuredModels(tracer, devices[0])
@@ -97,13 +98,19 @@ def _cells(value: Any) -> str | tuple[int, ...]:
     return tuple(value) if isinstance(value, (list, tuple)) else str(value)
 
 
-def _check(p: Params, batch_size: int) -> None:
+def _check(pipeline: PipeliningLayer, batch_size: int) -> None:
+    p = pipeline.params
     is_cut_evenly = p.micro_batch_size is None
     has_roles = p.recompute == "never" or isinstance(p.recompute, (list, tuple))
+    if p.offload is None:  # A .csv file may offload all cells.
+        is_modeled = Kind.OFFLOAD not in pipeline.schedule.kinds
+    else:
+        is_modeled = has_roles and not isinstance(p.offload, float)
     rules = {
         "offload": (
-            p.offload is None or (not isinstance(p.offload, float) and has_roles),
-            "None; or, if recompute is never or a list, always or a list of cells",
+            is_modeled,
+            "None, if no .csv file offloads; or, if recompute is never or a list, "
+            "always or a list of cells",
         ),
         "micro_batch_size": (is_cut_evenly, "None"),
         "num_micro_batches": (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
@@ -83,17 +82,16 @@ def resolve_auto(
     log(f"planning {', '.join(sorted(names))}: timing cells may take minutes")
     limit = pipeline.memory_limit
     limited = None if limit is None else int(limit)
-    device = machine_device(devices)
-    if "offload" not in names:  # Without a link to the host, nothing is offloaded.
-        device = dataclasses.replace(device, host_bandwidth=None)
     resources = Resources(
-        (device,) * len(devices),
+        (machine_device(devices),) * len(devices),
         batch_size,
         tracer.fprop_dtype,
         memory_limit=limited,
         uses_all=True,
     )
     fixed: dict[str, Any] = {x: pipeline.Get(x) for x in PLANNED if x not in names}
+    if "offload" in fixed:
+        fixed["offload"] = "never"  # In the pipeline's params it is None.
     constraints = Constraints(
         pipeline.num_replicas,
         **fixed,

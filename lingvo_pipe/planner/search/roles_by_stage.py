@@ -177,8 +177,16 @@ class RolesByStage:
         return roles(*min(fitting)) if fitting else None
 
     def _bytes_per_second(self, cell: int) -> float:
-        freed = self._model.calls[cell].residuals
+        freed = self._residual_bytes([cell])
         return freed / max(self._seconds[cell].forward, 1e-12)
+
+    def _residual_bytes(self, cells: Sequence[int]) -> int:
+        """Returns the bytes of the cells' residuals, with each buffer once."""
+        calls = [self._model.calls[cell] for cell in cells]
+        values = {value for call in calls for value in call.residual_values}
+        sizes = self._model.value_bytes  # Values of the mini-batch are not copied.
+        num_bytes = sum(sizes.get(value, 0) for value in values)
+        return num_bytes + sum(call.residuals for call in calls)
 
     def _num_hidden(self, stage: int, cells: Sequence[int]) -> int:
         """Returns how many of the last `cells` are copied while the stage computes."""
@@ -186,8 +194,11 @@ class RolesByStage:
             return 0
         device, passes = self._devices[stage], BY_STAGE[self._candidate.schedule]
         during = sum(getattr(self._seconds[i], name) for i in cells for name in passes)
-        copied = itertools.accumulate(
-            self._model.calls[cell].residuals for cell in reversed(cells)
-        )
+
+        def seconds(number: int) -> float:
+            copied = cells[len(cells) - number :]
+            return device.copy_seconds(self._residual_bytes(copied))
+
+        numbers = range(len(cells) + 1)
         hidden = during * device.slowness
-        return sum(device.copy_seconds(x) <= hidden for x in copied)
+        return bisect.bisect_right(numbers, hidden, key=seconds) - 1

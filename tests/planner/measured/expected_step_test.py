@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from lingvo_pipe.pipeline.schedules.by_rule import gpipe
+from lingvo_pipe.pipeline.schedules.csv_file import write_csv
+from lingvo_pipe.pipeline.schedules.offload import offloaded
 from lingvo_pipe.pipeline.splitting.cell_costs import CellSeconds
 from lingvo_pipe.planner.measured import expected_step as measured
 from lingvo_pipe.planner.measured.expected_step import measured_slowdown
 from tests.planner.made_up_model import made_up_device
+from tests.support.errors import fails
 from tests.training.toy_run import BATCH, Input, batch, make_task
 
 TRACED: Any = SimpleNamespace(layers=[], specs={})
@@ -47,6 +52,18 @@ def test_a_step_on_several_devices_is_expected(
     assert step.timeline.schedule == task.pipeline.schedule
     assert 0 < step.timeline.step_seconds < 1
     assert len(step.bytes_by_device) == 2
+
+
+def test_copies_of_a_file_are_not_predicted(tmp_path: Path) -> None:
+    """A file may offload all cells without the param `offload`."""
+    file = tmp_path / "schedule.csv"
+    write_csv(offloaded(gpipe(2, BATCH)), file)
+    p = make_task(num_stages=2).params.Copy()
+    p.pipeline.Set(schedule=str(file), num_micro_batches=BATCH)
+    task: Any = p.Instantiate()
+    spec, devices = Input(batch(0)).element_spec, ["cpu:0", "cpu:1"]
+    with fails(path="task.pipeline.offload", got=None):
+        measured.expected_step(task.params, task.pipeline, spec, BATCH, devices)
 
 
 def test_all_run_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -151,10 +152,13 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[SearchResult]:
     return found
 
 
-def resolved(*, number: int = 2, **values: Any) -> tuple[InstantiableParams, str]:
+def resolved(
+    *, number: int = 2, offload_slots: bool = False, **values: Any
+) -> tuple[InstantiableParams, str]:
     """Returns the params of the task, and the line for the user."""
     params, spec = reduced()
     task = params.task.Copy().Set(name="task")
+    task.train.offload_slots = offload_slots
     task.pipeline.Set(splits="auto", devices=stage_devices(None, number), **values)
     names = extract_auto(task.pipeline)
     devices = task.pipeline.devices
@@ -235,6 +239,21 @@ def test_cells_have_roles_by_stage_where_memory_is_short(
     assert task.Instantiate().pipeline.boundaries == p.splits
     task, _ = resolved(**{**schedule, "offload": None}, memory_limit=limit)
     assert task.pipeline.offload is None
+
+
+def test_slots_on_the_host_take_the_time_of_their_copies(
+    plans: list[SearchResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if activations may not be copied."""
+    device = dataclasses.replace(made_up_device(10**9), host_bandwidth=1e3)
+    monkeypatch.setattr(resolve_auto_module, "machine_device", lambda _: device)
+    gpu = SimpleNamespace(has_host_memory=False)
+    monkeypatch.setattr(measured_models, "device_name", lambda _: gpu)
+    for offload_slots in (False, True):
+        resolved(**{**AUTO, "offload": None}, offload_slots=offload_slots)
+    on_device, on_host = (result.fastest for result in plans)
+    assert on_host[0].step_seconds > on_device[0].step_seconds
+    assert not any(x.candidate.offloads for x in (*on_device, *on_host))
 
 
 def test_nothing_is_offloaded_beside_a_given_recomputation() -> None:

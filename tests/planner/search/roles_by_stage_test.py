@@ -34,17 +34,20 @@ SLOW, FAST = 1e3, 1e8  # Bytes per second to the host.
 BOUNDARIES = [4, 8, 12, 16]
 
 
-def cells(number: int, seed: int | None = None) -> ModelCosts:
-    """Returns cells whose residuals are all that counts: equal ones, or by seed."""
+def cells(number: int, seed: int | None = None, in_values: bool = False) -> ModelCosts:
+    """Returns cells whose residuals are all that counts: equal ones, or by seed.
+
+    If `in_values`, the residuals are the cells' inputs and outputs.
+    """
     draw = random.Random(seed)
-    residuals, flops = [RESIDUALS] * number, [1_000] * number
+    residuals, flops = [0 if in_values else RESIDUALS] * number, [1_000] * number
     weights = [0] * number
     if seed is not None:
         residuals = [draw.randrange(1, RESIDUALS) for _ in residuals]
         flops = [draw.randrange(1, 2_000) for _ in flops]
         weights = [draw.randrange(50) for _ in weights]
     calls = [
-        CallBytes(w, w, each, 0, True, [i], [i + 1])
+        CallBytes(w, w, each, 0, True, [i], [i + 1], [i, i + 1] if in_values else [])
         for i, (each, w) in enumerate(zip([*residuals, 0], [*weights, 0], strict=True))
     ]
     return ModelCosts(
@@ -53,7 +56,9 @@ def cells(number: int, seed: int | None = None) -> ModelCosts:
         num_parameters=[0] * number,
         slot_bytes=[2 * x for x in weights],
         calls=calls,
-        value_bytes=dict.fromkeys(range(1, number + 1), VALUE),
+        value_bytes=dict.fromkeys(
+            range(1, number + 1), RESIDUALS if in_values else VALUE
+        ),
         allocator_loss=0.0,
     )
 
@@ -64,9 +69,10 @@ def by_stage(
     host_bandwidth: float | None = None,
     seed: int | None = None,
     num_replicas: int = 1,
+    in_values: bool = False,
 ) -> Evaluation | None:
     """Returns sixteen cells on four devices with eight micro-batches."""
-    model = cells(16, seed)
+    model = cells(16, seed, in_values)
     device = dataclasses.replace(made_up_device(memory), host_bandwidth=host_bandwidth)
     candidate = Candidate(num_replicas, 4, 1, 8 * num_replicas, schedule, "always")
     seconds = flops_time(model, device, "float32")
@@ -94,6 +100,18 @@ def test_cells_are_offloaded_as_far_as_copies_hide() -> None:
     assert fast.candidate.offload
     assert slow.candidate.offload == "never"
     assert fast.step_seconds < slow.step_seconds
+
+
+def test_inputs_and_outputs_that_are_residuals_are_copied_and_freed() -> None:
+    """The first cell's input is the mini-batch's, so the cell frees the least."""
+    limit = 16 * RESIDUALS + RESIDUALS // 2
+    fast, slow = (by_stage("1f1b", limit, x, in_values=True) for x in (FAST, SLOW))
+    assert fast is not None
+    assert slow is not None
+    assert fast.candidate.recompute == "never"
+    assert fast.candidate.offload == (0, 1, 2, 3)
+    assert slow.candidate.recompute == (1, 2)
+    assert slow.candidate.offload == "never"
 
 
 def test_what_fits_has_no_other_roles() -> None:
