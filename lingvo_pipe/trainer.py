@@ -13,14 +13,14 @@ from absl import app, flags
 from lingvo_pipe.cli import flags as trainer_flags
 from lingvo_pipe.cli.error_output import exit_with
 from lingvo_pipe.cli.main import main
+from lingvo_pipe.core.programs import enter_user_folder
 
 flags.adopt_module_key_flags(trainer_flags)  # For --help.
 
 
 def run() -> None:
     """Runs the trainer from the command line."""
-    # `bazel run` starts programs elsewhere, and says where the user is.
-    os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))
+    enter_user_folder()
     # If this is run as a file, Python would find our folders as top-level packages.
     here = os.path.dirname(os.path.realpath(__file__))
     sys.path[:] = [path for path in sys.path if os.path.realpath(path) != here]

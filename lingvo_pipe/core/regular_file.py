@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import fcntl
 import json
 import os
 import re
@@ -23,6 +24,8 @@ _IN_THE_WAY = (
     errno.ENXIO,
     errno.EPERM,
 )
+# Errors of a file system that has no locks.
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 # Errors in reading a value that has the wrong form.
 MALFORMED = (ValueError, TypeError, LookupError, ArithmeticError, RecursionError)
 _PUT_BACK = "Put back a copy, or use another --logdir."
@@ -85,6 +88,41 @@ def read_json(path: Path, hint: str = _PUT_BACK) -> Any:
         return value
     except (ValueError, RecursionError) as error:
         raise damaged(path, "JSON", error, hint) from error
+
+
+def lock_file(file: IO[Any], path: Path, waits: bool = True) -> None:
+    """Locks an open file, which is at `path`, until it is closed.
+
+    Raises:
+        BlockingIOError: if another process has locked it, unless this one waits.
+        ValueError: if the file system has no locks.
+    """
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        raise UserValueError(
+            path=str(path),
+            expected="a file system with locks (flock)",
+            got=Words(error.strerror),
+            hint="Use another folder, or mount it with locks.",
+        ) from error
+
+
+@contextlib.contextmanager
+def locked_folder(path: Path) -> Iterator[None]:
+    """Locks a folder, once no other process has locked it.
+
+    The system releases the lock if the process dies. A file system may have no locks.
+    """
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def check_present(file: IO[Any], path: Path) -> None:

@@ -1,4 +1,8 @@
-"""Handling of termination signals: SIGTERM from a cluster's scheduler, and Ctrl-C."""
+"""Handling of termination signals.
+
+They are SIGTERM from a cluster's scheduler, Ctrl-C, and a terminal's SIGHUP when it
+goes away.
+"""
 
 import contextlib
 import os
@@ -10,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class TerminationSignals:
@@ -18,7 +22,8 @@ class TerminationSignals:
 
     If `on_signal` is given, it is called with every signal. If not, a SIGINT after the
     first signal acts as it would without this object. A second SIGTERM does nothing,
-    since schedulers may send several. Outside the main thread the object does nothing.
+    since schedulers may send several. A SIGHUP that is ignored, as by nohup, stays
+    ignored. Outside the main thread the object does nothing.
     """
 
     def __init__(
@@ -40,6 +45,7 @@ class TerminationSignals:
             self._before = {
                 number: signal.signal(number, self._remember)
                 for number in self._signals
+                if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN
             }
         return self
 

@@ -1,4 +1,4 @@
-"""A fingerprint of training data, by which a resumed run notices other data."""
+"""A fingerprint of data, by which a resumed run notices other data."""
 
 import hashlib
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ class DataFingerprint:
     """A fingerprint of the data's arrays, and of settings on which batches depend.
 
     Attributes:
-        text: the fingerprint, which checkpoints store.
+        text: the fingerprint, which a run stores.
     """
 
     def __init__(self, settings: object, arrays: Iterable[np.ndarray]) -> None:

@@ -10,6 +10,8 @@ Any class with these four can be a model's input. Further members are optional:
   before `step`, for an input that reaches a late batch only by processing earlier data,
   or a fingerprint of the data, for a warning if they have changed. TrainBatches then
   takes the text as a second argument, `place`.
+- `data_fingerprint`: a DataFingerprint of the data, by which a resumed run notices that
+  its test data have changed.
 """
 
 from typing import Protocol

@@ -9,22 +9,22 @@ import importlib
 import sys
 from collections.abc import Sequence
 
+from lingvo_pipe.core.programs import program
+
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prepares or checks a data set. After a user's error, exits with a message."""
     flags = _parse(arguments)
-    # Imported late: TensorFlow takes seconds to start.
-    from lingvo_pipe.input import prepared_dataset as prepared
+    with program(["prepare"], ImportError, OSError):
+        # Imported late: TensorFlow takes seconds to start.
+        from lingvo_pipe.input import prepared_dataset as prepared
 
-    for module in flags.imports:
-        importlib.import_module(module)
-    if flags.check:
-        _check(flags.dataset, flags.data_dir, flags.manual_dir)
-        return
-    try:
+        for module in flags.imports:
+            importlib.import_module(module)
+        if flags.check:
+            _check(flags.dataset, flags.data_dir, flags.manual_dir)
+            return
         builder = prepared.find_builder(flags.dataset, flags.data_dir)
-    except ValueError as error:
-        sys.exit(f"error: {error}")
     try:
         prepared.prepare(builder, flags.manual_dir)
     except Exception as error:
@@ -41,19 +41,16 @@ def _check(name: str, data_dir: str | None, manual_dir: str | None) -> None:
     from lingvo_pipe.input.images.image_folder import ImageFolder
     from lingvo_pipe.input.images.image_input import find_dataset
 
-    try:
-        if manual_dir is not None:
-            expected = "no such flag beside --check"
-            raise UserValueError(path="--manual_dir", expected=expected, got=manual_dir)
-        dataset = find_dataset(name, data_dir)
-        if not isinstance(dataset, ImageFolder):
-            sys.exit(
-                f"error: --check reads a folder of images; {name} is prepared by "
-                "TensorFlow Datasets. Leave --check out."
-            )
-        report = report_folder(dataset)
-    except ValueError as error:
-        sys.exit(f"error: {error}")
+    if manual_dir is not None:
+        expected = "no such flag beside --check"
+        raise UserValueError(path="--manual_dir", expected=expected, got=manual_dir)
+    dataset = find_dataset(name, data_dir)
+    if not isinstance(dataset, ImageFolder):
+        sys.exit(
+            f"error: --check reads a folder of images; {name} is prepared by "
+            "TensorFlow Datasets. Leave --check out."
+        )
+    report = report_folder(dataset)
     print("\n".join(report.lines))
     if report.problems:
         sys.exit("\n".join(["error: expected none of these:", *report.problems]))

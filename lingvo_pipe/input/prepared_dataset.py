@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import fcntl
 import json
 import re
 import sys
@@ -254,5 +253,5 @@ def _lock(builder: Any) -> Iterator[None]:
     builder.data_path.parent.mkdir(parents=True, exist_ok=True)
     path = builder.data_path.parent / ".prepare.lock"
     with regular_file.open_file(path, "ab") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        regular_file.lock_file(lock, path)
         yield

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from lingvo_pipe.cli.lasting_output import ending_with_reader
 from lingvo_pipe.core.near_names import did_you_mean
+from lingvo_pipe.core.programs import enter_user_folder
 from lingvo_pipe.version import VERSION
 
 # Module and description of each command.
@@ -87,8 +88,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def run() -> None:
     """Runs the command `lingvo_pipe` with this process's arguments."""
-    # `bazel run` changes the working directory and sets this variable to the user's.
-    os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))
+    enter_user_folder()
     sys.path.append(os.getcwd())  # For the user's own models.
     with ending_with_reader():
         sys.exit(main(sys.argv[1:]))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +15,8 @@ from lingvo_pipe.core.errors import UserDamageError
 from lingvo_pipe.core.regular_file import (
     check_local,
     check_present,
+    lock_file,
+    locked_folder,
     open_file,
     read_json,
     read_text,
@@ -123,3 +127,44 @@ def test_a_url_is_no_folder(url: str) -> None:
 @pytest.mark.parametrize("path", ["/tmp/a", "~/a:b", "a:b", "", "./a:/b"])
 def test_a_path_is_a_folder(path: str) -> None:
     check_local("--logdir", path)
+
+
+def test_a_file_is_locked_until_it_is_closed(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with open_file(path, "ab") as file, open_file(path, "ab") as other:
+        lock_file(file, path)
+        with pytest.raises(BlockingIOError):
+            lock_file(other, path, waits=False)
+        file.close()
+        lock_file(other, path)
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS])
+def test_a_file_system_without_locks_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Once there was a line without the file or advice, as on Lustre."""
+
+    def refuse(file: object, operation: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    path = tmp_path / "lock"
+    with open_file(path, "ab") as file, fails(path=str(path)):
+        lock_file(file, path)
+
+
+def test_a_folder_is_locked_for_a_while(tmp_path: Path) -> None:
+    def is_locked() -> bool:
+        descriptor = os.open(tmp_path, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
+    with locked_folder(tmp_path):
+        assert is_locked()
+    assert not is_locked()

@@ -11,7 +11,7 @@ import pytest
 from lingvo_pipe.core.signals import FirstSignal, TerminationSignals, announcing_signals
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_first_signal_is_remembered(number: signal.Signals) -> None:
     came: list[int] = []
     before = signal.signal(number, lambda *_: came.append(number))
@@ -50,10 +50,21 @@ def test_other_threads_receive_no_signals() -> None:
 
 def test_a_listener_receives_every_signal() -> None:
     received: list[signal.Signals] = []
-    with TerminationSignals([signal.SIGINT, signal.SIGHUP], received.append):
-        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGINT):
+    with TerminationSignals([signal.SIGINT, signal.SIGUSR1], received.append):
+        for number in (signal.SIGUSR1, signal.SIGINT, signal.SIGINT):
             signal.raise_signal(number)
-    assert received == [signal.SIGHUP, signal.SIGINT, signal.SIGINT]
+    assert received == [signal.SIGUSR1, signal.SIGINT, signal.SIGINT]
+
+
+def test_a_hangup_that_nohup_ignores_stays_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with TerminationSignals() as stops:
+            signal.raise_signal(signal.SIGHUP)
+        assert stops.last_signal_name is None
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_the_first_signal_is_known() -> None:

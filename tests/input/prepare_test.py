@@ -61,6 +61,12 @@ def test_an_unknown_data_set_is_one_line(tmp_path):
         main(["--dataset=cifar_10", f"--data_dir={tmp_path}"])
 
 
+def test_a_module_that_is_not_there_is_one_line(tmp_path):
+    flags = ["--dataset=birds", f"--data_dir={tmp_path}", "--imports=no_birds"]
+    with pytest.raises(SystemExit, match="^error: .*'no_birds'.*$"):
+        main(flags)
+
+
 def test_files_to_download_manually_are_named(tmp_path):
     manual = tmp_path / "mine"
     flags = [f"--data_dir={tmp_path}", f"--manual_dir={manual}"]

@@ -5,6 +5,7 @@ import importlib
 import json
 import multiprocessing
 import os
+import shutil
 import sys
 
 import pytest
@@ -141,10 +142,17 @@ _TYPE: dict[str, object] = {"type": _TRAP, "content": {}}
 _DICT = f"{FEATURES}.features_dict.FeaturesDict"
 
 
-def data_set_without_code(data_dir, file, content):
-    """Returns the name of a prepared data set with another content of a file."""
+@pytest.fixture(scope="module")
+def ready(tmp_path_factory):
+    """The folder of a prepared data set, of which tests change copies."""
+    data_dir = tmp_path_factory.mktemp("ready")
     tfds.builder("optdigits", data_dir=str(data_dir)).download_and_prepare()
-    (data_dir / "optdigits").rename(data_dir / "others")
+    return data_dir / "optdigits"
+
+
+def data_set_without_code(ready, data_dir, file, content):
+    """Returns the name of a prepared data set with another content of a file."""
+    shutil.copytree(ready, data_dir / "others")
     (data_dir / "others" / "1.0.0" / file).write_text(content)
     return "others"
 
@@ -171,9 +179,9 @@ def data_set_without_code(data_dir, file, content):
         ),
     ],
 )
-def test_a_data_set_names_no_code(tmp_path, monkeypatch, file, content):
+def test_a_data_set_names_no_code(ready, tmp_path, monkeypatch, file, content):
     """TensorFlow Datasets imported the module that a folder's files named."""
-    name = data_set_without_code(tmp_path, file, json.dumps(content))
+    name = data_set_without_code(ready, tmp_path, file, json.dumps(content))
     (tmp_path / "trap").mkdir()
     (tmp_path / "trap" / "evil.py").write_text("imported = True")
     monkeypatch.syspath_prepend(tmp_path)
@@ -184,8 +192,8 @@ def test_a_data_set_names_no_code(tmp_path, monkeypatch, file, content):
 
 @pytest.mark.parametrize("file", ["features.json", "dataset_info.json"])
 @pytest.mark.parametrize("content", ["", "3", "[]", "{", "[" * 10**5, '{"type": 5}'])
-def test_a_data_set_with_a_damaged_file_is_refused(tmp_path, file, content):
-    name = data_set_without_code(tmp_path, file, content)
+def test_a_data_set_with_a_damaged_file_is_refused(ready, tmp_path, file, content):
+    name = data_set_without_code(ready, tmp_path, file, content)
     with fails(path="dataset", got="others"):
         prepared_builder(name, str(tmp_path))
 
@@ -194,28 +202,29 @@ def test_a_data_set_with_a_damaged_file_is_refused(tmp_path, file, content):
 @pytest.mark.parametrize("file", ["features.json", "dataset_info.json"])
 @pytest.mark.parametrize("content", ["", "3", "{", '{"type": 5}'])
 def test_a_damaged_file_of_a_known_data_set_is_named_or_not_read(
-    tmp_path, name, file, content
+    ready, tmp_path, name, file, content
 ):
-    tfds.builder("optdigits", data_dir=str(tmp_path)).download_and_prepare()
+    shutil.copytree(ready, tmp_path / "optdigits")
     (tmp_path / "optdigits" / "1.0.0" / file).write_text(content)
     with contextlib.suppress(UserValueError):
         assert prepared_builder(name, str(tmp_path)).name == "optdigits"
 
 
-def test_a_data_set_names_no_script_of_its_library(tmp_path):
+def test_a_data_set_names_no_script_of_its_library(ready, tmp_path):
     """Its scripts import packages that nobody has installed."""
     script = "tensorflow_datasets.scripts.cli.croissant"
     features = json.dumps({"type": f"{script}.X", "content": {}})
-    name = data_set_without_code(tmp_path, "features.json", features)
+    name = data_set_without_code(ready, tmp_path, "features.json", features)
     with fails(path="dataset", got=f"{script}.X"):
         prepared_builder(name, str(tmp_path))
     assert script not in sys.modules
 
 
-def test_a_class_that_is_imported_already_may_be_named(tmp_path):
+def test_a_class_that_is_imported_already_may_be_named(ready, tmp_path):
     content = {"type": f"{Mark.__module__}.Mark", "content": {}}
     features = {"type": _DICT, "content": {"mark": content}}
-    name = data_set_without_code(tmp_path, "features.json", json.dumps(features))
+    text = json.dumps(features)
+    name = data_set_without_code(ready, tmp_path, "features.json", text)
     restored = prepared_builder(name, str(tmp_path)).info.features
     assert isinstance(restored["mark"], Mark)
 

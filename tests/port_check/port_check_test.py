@@ -51,15 +51,19 @@ def test_a_file_with_changes_ends_with_1(tmp_path: Path, capsys: Any) -> None:
     assert f"{bad}:5: change: tf.placeholder: " in out
 
 
-@pytest.mark.parametrize("text", [None, "def f(:\n"])
+@pytest.mark.parametrize("text", [None, "def f(:\n", "\0"])
 def test_a_file_that_cannot_be_read_ends_with_2(
     text: str | None, tmp_path: Path, capsys: Any
 ) -> None:
-    file = tmp_path / "x.py"
+    """Once it hid the files after it."""
+    file, after = tmp_path / "x.py", tmp_path / "after.py"
+    after.write_text(IMPORTS)
     if text is not None:
         file.write_text(text)
-    assert port_check.main([str(file)]) == 2
-    assert str(file) in capsys.readouterr().err
+    assert port_check.main([str(file), str(after)]) == 2
+    shown = capsys.readouterr()
+    assert str(file) in shown.err
+    assert f"{after}: nothing to change but imports\n" in shown.out
 
 
 @pytest.mark.parametrize(("argv", "code"), [([], 2), (["--all"], 2), (["--help"], 0)])

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from lingvo_pipe.cli.error_output import STOPPED_CODE
 from tests.support.command_line import (
     DIGITS,
     SMALL,
@@ -161,7 +162,7 @@ def _train_through_a_stop(command_line: CommandLine, logdir: Path) -> list[str]:
     _, second = command_line.start_trainer(*ours).communicate()
     trainer.send_signal(signal.SIGTERM)
     output, _ = trainer.communicate()
-    assert trainer.returncode == 0
+    assert trainer.returncode == STOPPED_CODE
     *others, override = ours
     changing = command_line.start_trainer(*others, f"{override}; {_OTHER_MODEL}")
     _, changed = changing.communicate()

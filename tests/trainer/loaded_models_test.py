@@ -50,12 +50,22 @@ print(json.dumps([np.mean(right), errors, found[0].name]))
 """
 
 
-def test_images_are_classified_as_in_the_evaluation(tmp_path: Path) -> None:
-    write_small_model(tmp_path)
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run `run`, two of whose params are not those of its class."""
+    folder = tmp_path_factory.mktemp("trained")
+    write_small_model(folder)
     overrides = "task.pipeline.cell_tpl[3].keep_prob : 0.5; input.batch_size : 32"
-    CommandLine(tmp_path).train(
+    CommandLine(folder).train(
         SMALL, "--logdir=run", f"--model_params_override={overrides}"
     )
+    return folder
+
+
+def test_images_are_classified_as_in_the_evaluation(
+    trained: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
     *_, (_, of_page), _ = python_blocks(page("images"))
     for old, new in (('"/tmp/digits"', '"run"'), ('"seven.png"', '"0.png"')):
         assert of_page.count(old) == 1
@@ -83,15 +93,6 @@ _LOAD = "import lingvo_pipe as lp; lp.load('run')"
 _LOAD_TRUSTED = "import lingvo_pipe as lp; model = lp.load('run', model='{}')".format(
     SMALL.partition("=")[2]
 )
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a run `run`."""
-    folder = tmp_path_factory.mktemp("trained")
-    write_small_model(folder)
-    CommandLine(folder).train(SMALL, "--logdir=run")
-    return folder
 
 
 def _set_trap(trained: Path, folder: Path, changes: dict[str, str]) -> None:

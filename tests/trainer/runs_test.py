@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 
+from lingvo_pipe.core.errors import UserError
 from lingvo_pipe.training.run.metrics_log import read_metrics
+from lingvo_pipe.training.run.run_parts import disturbances, read_parts
 from tests.support.cases import exhaustive
 from tests.support.command_line import (
     DIGITS,
@@ -19,8 +22,9 @@ from tests.support.command_line import (
     write_small_model,
 )
 
-STEPS = 20
-OFTEN = "--model_params_override=task.train.save_interval_steps : 5"
+STEPS, SAVED = 20, 5
+REPORTS = "--model_params_override=task.train.report_interval_steps : 1"
+OFTEN = f"{REPORTS}; task.train.save_interval_steps : {SAVED}"
 # Folder of the run -> its values of --devices and --max_steps, one after another. Those
 # that resume are processes of their own, in which Python's hashes have another seed.
 RUNS = {
@@ -71,7 +75,7 @@ def test_the_number_of_devices_changes_no_byte(runs: Runs) -> None:
 
 
 def test_training_changes_bytes(runs: Runs) -> None:
-    before = saved_variables(runs.folder / "one", STEPS - 5)
+    before = saved_variables(runs.folder / "one", STEPS - SAVED)
     after = saved_variables(runs.folder / "one", STEPS)
     assert before.keys() == after.keys()
     same = {name for name in after if before[name] == after[name]}
@@ -113,8 +117,55 @@ def test_a_model_is_compared_with_a_run(runs: Runs) -> None:
     )
     same, _ = runs.train(runs.model, OFTEN, *of_run)
     assert re.fullmatch(r"Nothing\b.*\n", same)
-    other, _ = runs.train(runs.model, *of_run)
+    other, _ = runs.train(runs.model, REPORTS, *of_run)
     assert other == (
         f"# {runs.model.replace('--model=', '> ')}    < one\n"
         "> task.train.save_interval_steps : 100\n< task.train.save_interval_steps : 5\n"
     )
+
+
+# Runs on two devices, of which the second fails in the eighth step (failing_device.py).
+FAILING = (
+    "--model=mine.failing_device.Failing",
+    f"--max_steps={STEPS}",
+    "--devices=2",
+    OFTEN,
+    "--elastic",
+)
+
+
+@pytest.fixture
+def faulty(runs: Runs) -> Runs:
+    """Returns the runs, beside which the next one has a device that fails."""
+    shutil.copy(Path(__file__).with_name("failing_device.py"), runs.folder / "mine")
+    (runs.folder / "faulty").touch()
+    return runs
+
+
+of_the_small_model = pytest.mark.parametrize("runs", [SMALL], indirect=True)
+
+
+@of_the_small_model
+def test_a_run_goes_on_without_a_failed_device(faulty: Runs) -> None:
+    output, _ = faulty.train(*FAILING, "--logdir=elastic")
+    assert re.search(r"^cpu:1 failed: .*CUDA_ERROR_ILLEGAL_ADDRESS", output, re.M)
+    assert "\nelastic: 1 of 2 devices; left out: cpu:1\n" in output
+    assert "; stages: 1 (cpu:0); " in output
+    assert f"\nResumed from step {SAVED}." in output
+    elastic, whole = (faulty.folder / name for name in ("elastic", "one"))
+    (line,) = disturbances(read_parts(elastic / "parts.json"))
+    assert re.search(rf"^after step {SAVED}: 0:.* lost\. cpu:1 failed: ", line)
+    assert saved_variables(elastic, STEPS) == saved_variables(whole, STEPS)
+    metrics = [(run / "metrics.jsonl").read_text() for run in (elastic, whole)]
+    assert metrics[0] == metrics[1]
+
+
+@pytest.mark.exhaustive
+@of_the_small_model
+def test_a_run_with_too_few_devices_ends_with_their_error(faulty: Runs) -> None:
+    trainer = faulty.start_trainer(*FAILING, "--min_devices=2", "--logdir=few")
+    output, errors = trainer.communicate()
+    assert trainer.returncode == UserError.exit_code
+    assert re.search(r"^cpu:1 failed: ", output, re.M)
+    assert re.search(r"^1 of 2 devices .*--min_devices is 2\.$", output, re.M)
+    assert "CUDA_ERROR_ILLEGAL_ADDRESS" in errors

@@ -21,6 +21,7 @@ from subprocess import Popen
 
 import pytest
 
+from lingvo_pipe.cli.error_output import STOPPED_CODE
 from lingvo_pipe.pipeline.devices.own_addresses import unused_ports
 from tests.support.command_line import CommandLine, write_small_model
 from tests.trainer.translating_models import write_data
@@ -160,7 +161,7 @@ def test_memory_is_flat_and_a_full_disk_is_survived(tmp_path: Path) -> None:
         soak.run(SECONDS / 2)
         assert {name for name, _ in soak.ended} <= {"evaler", "decoder"}
         assert all(os.strerror(errno.ENOSPC) in line for _, line in soak.ended)
-        assert soak.end("trainer") == 0
+        assert soak.end("trainer") == STOPPED_CODE
     long = {k: v for k, v in soak.samples.items() if len(v) > SECONDS / 4}
     assert {name for name, _ in long} == set(soak.names)
     growths = {

@@ -76,11 +76,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def folder(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Holds a run `there`, on the workers, and a run `here`."""
+    """Holds a run `there`, on the workers, and a run `here`, on one device."""
     folder = tmp_path_factory.mktemp("runs")
     here = f"--logdir={folder / 'here'}"
     with ThreadPoolExecutor() as pool:
-        local = pool.submit(cluster.command_line.train, SMALL, "--devices=2", here)
+        local = pool.submit(cluster.command_line.train, SMALL, "--devices=1", here)
         trainer = cluster.start_trainer(str(folder / "there"))
         output, errors = trainer.communicate()
         local.result()

@@ -110,6 +110,7 @@ def test_a_run_whose_checkpoints_are_missing_is_not_changed(
     assert before == {path: path.read_bytes() for path in before}
 
 
+@pytest.mark.exhaustive
 def test_a_run_without_its_checkpoint_folder_says_that_it_starts_anew(
     whole: Path, logdir: Path
 ) -> None:
@@ -184,6 +185,7 @@ def test_an_evaluation_that_differs_is_told_and_written_once(logdir: Path) -> No
     assert read_metrics(logdir) == before
 
 
+@pytest.mark.exhaustive
 def test_a_report_without_a_loss_is_none(logdir: Path) -> None:
     """Removing the record, as the error says, once led to a KeyError."""
     path = logdir / "metrics.jsonl"

@@ -9,6 +9,7 @@ import pytest
 
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.training.optim.keras_optimizer import OptimizerParams
+from lingvo_pipe.training.run.changed_params import check_changes
 from lingvo_pipe.training.step.several_steps import SeveralSteps
 from lingvo_pipe.training.step.train_step import TrainStep
 from tests.support.cases import fast_cases
@@ -80,6 +81,13 @@ def test_a_run_may_resume_with_or_without(first: bool, tmp_path: Path) -> None:
     go("parts", first, 2, 3)
     go("parts", not first, 4, 6)
     assert saved_bytes(tmp_path / "parts", 6) == saved_bytes(tmp_path / "whole", 6)
+
+
+def test_a_change_is_recorded() -> None:
+    """On GPUs, updates on the host may have other last digits."""
+    before, now = (f"{PATH} : {x}\n" for x in (True, False))
+    assert check_changes(before, now, []) == [f"{PATH} : True -> False"]
+    assert check_changes("", now, []) == []  # A run of a version without the param.
 
 
 def test_several_steps_in_a_loop_are_refused() -> None:

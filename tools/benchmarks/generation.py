@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 
 from absl import app
 
+from lingvo_pipe.core.programs import program
 from lingvo_pipe.core.tables import markdown_table
-from lingvo_pipe.tools.programs import program
 from tools.benchmarks.system_load import OtherPrograms
 from tools.benchmarks.worker_process import process_group
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from absl import app, flags
 
-from lingvo_pipe.tools.programs import program
+from lingvo_pipe.core.programs import program
 from tools.benchmarks.worker_process import process_group
 
 _NUM_MICRO_BATCHES = 8

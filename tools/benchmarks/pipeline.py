@@ -16,7 +16,7 @@ from pathlib import Path
 from absl import app, flags
 
 from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.tools.programs import check_writable, program
+from lingvo_pipe.core.programs import check_writable, program
 from tools.benchmarks.configuration import Configuration
 from tools.benchmarks.rounds import measure_rounds
 from tools.benchmarks.rows import (

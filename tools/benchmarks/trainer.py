@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from absl import app, flags
 
+from lingvo_pipe.core.programs import program
 from lingvo_pipe.core.tensorflow_startup import importing_tensorflow
-from lingvo_pipe.tools.programs import program
 
 with importing_tensorflow():
     from lingvo_pipe.cli.model_request import ModelRequest

@@ -18,8 +18,8 @@ from pathlib import Path
 from absl import app, flags, logging
 
 from lingvo_pipe.core.errors import UserValueError
+from lingvo_pipe.core.programs import program
 from lingvo_pipe.core.tensorflow_startup import importing_tensorflow
-from lingvo_pipe.tools.programs import program
 
 with importing_tensorflow():
     from lingvo_pipe.cli.model_request import ModelRequest

@@ -26,9 +26,9 @@ from lingvo_pipe.core.tensorflow_startup import count_cpu_memory, importing_tens
 count_cpu_memory()
 with importing_tensorflow():
     import model_registry
+    from lingvo_pipe.core.programs import flag_parser, program
     from lingvo_pipe.tools.plan.plan import at_least_one
     from lingvo_pipe.tools.plan.planned_model import models_with_prefix
-    from lingvo_pipe.tools.programs import flag_parser, program
     from tools.plan_check.measured_ways import Figures, measure_ways, ways
 
 _MIB = 2**20

@@ -203,7 +203,7 @@ class ImageClassificationInput:
                 f"split {p.split!r}",
                 got=p.batch_size,
             )
-        self._fingerprint.check(place)
+        self.data_fingerprint.check(place)
         seed, start = p.random_seed if p.shuffle else None, start_step * p.batch_size
         draws = pipeline.training_draws(seed, start, num_examples)
 
@@ -217,7 +217,7 @@ class ImageClassificationInput:
 
     def Place(self, step: int) -> str:
         """Returns a fingerprint of the examples, which is the same at any step."""
-        return self._fingerprint.text
+        return self.data_fingerprint.text
 
     def EvalBatches(self) -> tf.data.Dataset:
         """Returns batches with each example once, in order. Padding has weight 0."""
@@ -279,7 +279,8 @@ class ImageClassificationInput:
         return source if p.labels is None else LabelSubset(source, p.labels)
 
     @functools.cached_property
-    def _fingerprint(self) -> DataFingerprint:
+    def data_fingerprint(self) -> DataFingerprint:
+        """A fingerprint of the split's number of examples and labels."""
         labels = getattr(self._source, "labels", ())
         return DataFingerprint(self.num_examples, [np.asarray(labels)])
 
@@ -304,8 +305,7 @@ class ImageClassificationInput:
             image = self._transformed(pixels, chain, seed)
             return NestedMap(image=image, label=label, weight=draw.weight)
 
-        parallel = p.num_parallel_calls
-        examples = pipeline.read_examples(source, draws, example, parallel)
+        examples = pipeline.read_examples(source, draws, example, p.num_parallel_calls)
         return pipeline.in_batches(examples, p.batch_size)
 
 

@@ -89,14 +89,14 @@ class LanguageModelInput(TextInput):
         Logs a warning if `place`, from `Place`, is from other data.
         """
         check_counts(start_step=start_step, minimum=0)
-        self._fingerprint.check(place)
+        self.data_fingerprint.check(place)
         size = self.params.batch_size
         firsts = tf.data.Dataset.counter(start_step * size, size)
         return self._batches(firsts, self._training_stream, None)
 
     def Place(self, step: int) -> str:
         """Returns a fingerprint of the documents, which is the same at any step."""
-        return self._fingerprint.text
+        return self.data_fingerprint.text
 
     def EvalBatches(self) -> tf.data.Dataset:
         """Returns batches with all tokens once, in order. Last rows may be padding."""
@@ -144,7 +144,8 @@ class LanguageModelInput(TextInput):
         return num_tokens + 1
 
     @functools.cached_property
-    def _fingerprint(self) -> DataFingerprint:
+    def data_fingerprint(self) -> DataFingerprint:
+        """A fingerprint of the documents' numbers of tokens."""
         return DataFingerprint(len(self._lengths), [self._lengths])
 
     @functools.cached_property

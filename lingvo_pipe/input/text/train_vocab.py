@@ -11,7 +11,6 @@ import argparse
 import importlib
 import itertools
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ import numpy as np
 
 from lingvo_pipe.core.checks import check_counts
 from lingvo_pipe.core.errors import UserValueError, Words
+from lingvo_pipe.core.programs import check_writable, program, write_output
 from lingvo_pipe.core.tensorflow_startup import importing_tensorflow
 
 _CHUNK_SIZE = 1024
@@ -28,7 +28,7 @@ _CHUNK_SIZE = 1024
 def main(arguments: Sequence[str] | None = None) -> None:
     """Makes the vocabulary. After a user's error, exits with a message of one line."""
     flags = _parse(arguments)
-    try:
+    with program(["vocab"], ImportError, OSError):
         _check(flags)
         with importing_tensorflow():  # Slow imports, and TensorFlow's search for GPUs.
             import tensorflow as tf
@@ -39,13 +39,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for module in flags.imports:
             importlib.import_module(module)
         _make(flags)
-    except ValueError as error:
-        sys.exit(f"error: {error}")
 
 
 def _make(flags: argparse.Namespace) -> None:
     # Imported late: TensorFlow takes seconds to start.
-    from lingvo_pipe.core.atomic_file import write_atomically
     from lingvo_pipe.input.text.vocabulary import Vocabulary, train_vocabulary
 
     texts, dataset_languages = (
@@ -60,7 +57,7 @@ def _make(flags: argparse.Namespace) -> None:
         flags.normalization,
         flags.split_digits,
     )
-    write_atomically(flags.output, model)
+    write_output(flags.output, model)
     vocabulary = Vocabulary(str(flags.output))
     print(
         f"Vocabulary {flags.output} has {vocabulary.size:,} tokens, made from "
@@ -83,9 +80,10 @@ def _check(flags: argparse.Namespace) -> None:
         expected = "different names with commas and no spaces, such as de,en"
         raise UserValueError(path="--languages", expected=expected, got=",".join(names))
     check_counts({"--max_texts": flags.max_texts}, minimum=2)
-    if flags.output.is_dir() or not flags.output.parent.is_dir():
-        expected = "a file in an existing folder"
+    if flags.output.exists() and not flags.output.is_file():  # It is read again.
+        expected = "a file"
         raise UserValueError(path="--output", expected=expected, got=str(flags.output))
+    check_writable(flags.output, "--output")
 
 
 def _read_files(flags: argparse.Namespace) -> list[str]:

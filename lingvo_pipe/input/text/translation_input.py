@@ -16,6 +16,7 @@ from lingvo_pipe.hyperparams.param_rules import (
     check_params,
     number_between,
 )
+from lingvo_pipe.input.data_fingerprint import DataFingerprint
 from lingvo_pipe.input.text import measured_pairs
 from lingvo_pipe.input.text.batch_plan import BatchPlan, BatchPlanner, PlanPositions
 from lingvo_pipe.input.text.mixture_order import MixtureOrder
@@ -240,6 +241,11 @@ class TranslationInput(TextInput):
     @functools.cached_property
     def _fitting(self) -> np.ndarray:
         return self._measured.fitting(*self._limits(), self.params.allow_left_out)
+
+    @functools.cached_property
+    def data_fingerprint(self) -> DataFingerprint:
+        """A fingerprint of the sentences' numbers of tokens, and of which fit."""
+        return DataFingerprint("", [self._measured.num_tokens, self._fitting])
 
     @functools.cached_property
     def _order(self) -> MixtureOrder:

@@ -18,9 +18,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from lingvo_pipe.core.atomic_file import write_atomically
+from lingvo_pipe.core.programs import check_writable, flag_parser, program, write_output
 from lingvo_pipe.core.tensorflow_startup import importing_tensorflow
-from lingvo_pipe.tools.programs import check_writable, flag_parser, program
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -39,7 +38,7 @@ def main(arguments: Sequence[str]) -> int:
     report = examination.examine(devices, options.quick, log)
     print(examination.report_text(report))
     if output:
-        write_atomically(output, json.dumps(report, indent=2) + "\n")
+        write_output(output, json.dumps(report, indent=2) + "\n")
     return 1 if report["problems"] else 0
 
 

@@ -22,17 +22,17 @@ from typing import Any
 
 import model_registry
 from lingvo_pipe.core.errors import UserValueError
-from lingvo_pipe.core.tensorflow_startup import importing_tensorflow
-from lingvo_pipe.pipeline.schedules.recompute import POLICIES
-from lingvo_pipe.planner.resources.candidate import OFFLOADS, SCHEDULES
-from lingvo_pipe.planner.resources.known_devices import parse_devices
-from lingvo_pipe.planner.resources.resources import Constraints
-from lingvo_pipe.tools.programs import (
+from lingvo_pipe.core.programs import (
     OnceAction,
     check_writable,
     flag_parser,
     program,
 )
+from lingvo_pipe.core.tensorflow_startup import importing_tensorflow
+from lingvo_pipe.pipeline.schedules.recompute import POLICIES
+from lingvo_pipe.planner.resources.candidate import OFFLOADS, SCHEDULES
+from lingvo_pipe.planner.resources.known_devices import parse_devices
+from lingvo_pipe.planner.resources.resources import Constraints
 
 # The flag for each attribute of Constraints.
 _FLAGS = {

@@ -5,13 +5,12 @@
 The exit status is 0 if only imports change, 1 if more changes, and 2 for unread files.
 """
 
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from lingvo_pipe.core.programs import enter_user_folder, flag_parser
 from lingvo_pipe.core.tensorflow_startup import importing_tensorflow
-from lingvo_pipe.tools.programs import flag_parser
 
 
 def main(argv: Sequence[str]) -> int:
@@ -25,9 +24,10 @@ def main(argv: Sequence[str]) -> int:
     for name in names:
         try:
             findings = check_source(Path(name).read_text(encoding="utf-8"))
-        except (OSError, SyntaxError, UnicodeDecodeError) as error:
+        except (OSError, SyntaxError, ValueError) as error:
             print(f"error: {name}: {error}", file=sys.stderr)
-            return 2
+            status = 2
+            continue
         for finding in findings:
             place = f"{name}:{finding.line}"
             print(f"{place}: {finding.kind}: {finding.what}: {finding.instead}")
@@ -43,6 +43,5 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    # `bazel run` changes the working directory and sets this variable to the user's.
-    os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))
+    enter_user_folder()
     sys.exit(main(sys.argv[1:]))

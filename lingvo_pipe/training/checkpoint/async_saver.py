@@ -37,9 +37,16 @@ class AsyncSaver(AbstractContextManager["AsyncSaver"]):
 
     def wait(self) -> None:
         """Waits for the checkpoint being written, and raises the error if it failed."""
-        saving, self._saving = self._saving, None
-        if saving is not None:
-            saving.result()
+        try:
+            if self._saving is not None:
+                self._saving.result()
+        finally:
+            self._saving = None
+
+    def is_writing(self) -> bool:
+        """Returns whether a checkpoint is being written. Any thread may ask."""
+        saving = self._saving
+        return saving is not None and not saving.done()
 
     def close(self) -> None:
         """Waits for the checkpoint being written, and ends the thread."""

@@ -25,7 +25,8 @@ _UNREADABLE = (tf.errors.OpError, IndexError, RuntimeError, ValueError, OSError)
 # Errors of the system after which the files may be intact.
 _REFUSED = (
     *(errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM),
-    *(errno.ESTALE, errno.ETIMEDOUT),  # Of a file system on another host.
+    # Of a file system on another host, or a cable.
+    *(errno.EIO, errno.ENOTCONN, errno.ESTALE, errno.ETIMEDOUT),
 )
 
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 import argparse
 import datetime
 import math
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lingvo_pipe.core.errors import UserDamageError
+from lingvo_pipe.core.errors import UserDamageError, exit_code_of
+from lingvo_pipe.core.programs import enter_user_folder
 from lingvo_pipe.core.tables import text_table
 from lingvo_pipe.core.tensorflow_startup import importing_tensorflow
 
@@ -27,14 +27,19 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the command in the arguments, and exits with 1 on damage or differences."""
+    """Runs the command in the arguments, and exits with a code.
+
+    It is 1 if `verify` finds damage or `compare` differences, 3 if `compare` cannot
+    read a checkpoint, and 2 after another error.
+    """
     flags = _parse(arguments)
     with importing_tensorflow():
         import tensorflow  # noqa: F401  Takes seconds, and logs.
     try:
         is_good = flags.command(*[Path(path).expanduser() for path in flags.paths])
     except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(max(2, exit_code_of(error)))
     sys.exit(0 if is_good else 1)
 
 
@@ -103,7 +108,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     for name, command, num_paths, description in (
         ("list", list_checkpoints, 1, "Prints time and size of each checkpoint."),
         ("verify", verify_checkpoints, 1, "Reads each; exits with 1 on damage."),
-        ("compare", compare_checkpoints, 2, "Exits with 1 if two differ."),
+        ("compare", compare_checkpoints, 2, "Exits with 1 if two differ, 3 on damage."),
     ):
         parsed = commands.add_parser(name, help=description, description=description)
         parsed.add_argument("paths", nargs=num_paths, metavar="PATH")
@@ -112,6 +117,5 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    # `bazel run` changes the working directory and sets this variable to the user's.
-    os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))
+    enter_user_folder()
     main()

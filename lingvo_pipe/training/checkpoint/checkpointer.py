@@ -85,7 +85,7 @@ class Checkpointer:
         Raises:
             ValueError: if a later step is already saved.
         """
-        saved = [s for s in self.saved_steps() if s not in self.unreadable]
+        saved = self.intact_steps()
         if saved and step < saved[-1]:
             raise UserValueError(
                 path="step",
@@ -141,6 +141,10 @@ class Checkpointer:
     def saved_steps(self) -> list[int]:
         """Returns the steps of all checkpoints, ascending, damaged ones included."""
         return checkpoint_files.steps_in(self._directory)
+
+    def intact_steps(self) -> list[int]:
+        """Returns the steps of checkpoints, without those in `unreadable`."""
+        return [step for step in self.saved_steps() if step not in self.unreadable]
 
     def is_damaged(self, step: int) -> bool:
         """Returns whether the checkpoint of a step is missing or damaged.

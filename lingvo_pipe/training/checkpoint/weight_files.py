@@ -4,7 +4,7 @@ The kinds are safetensors (a length, a header in JSON, and raw values), NumPy's 
 Keras's `.weights.h5` and `.keras`, and SavedModels, which are folders. Names are those
 in the file: Keras writes `layers/dense/vars/0`. Variables of a SavedModel that share a
 name have their checkpoint keys, such as `layer/w/.ATTRIBUTES/VARIABLE_VALUE`, unless
-they have the same value.
+they have the same value. The keys of TensorFlow 1 are the variables' names.
 """
 
 import json
@@ -20,6 +20,7 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
 from lingvo_pipe.core.errors import UserValueError, Words
@@ -33,8 +34,9 @@ from lingvo_pipe.training.checkpoint.checkpoint_files import read_through
 _UNREADABLE = (
     *MALFORMED,
     *(OSError, EOFError, MemoryError, RuntimeError),
-    *(struct.error, zipfile.BadZipFile, zlib.error),
+    *(struct.error, zipfile.BadZipFile, zlib.error, DecodeError),
 )
+_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _BFLOAT16 = tf.bfloat16.as_numpy_dtype
 # The dtypes of safetensors: F32, I64, U8 and the like.
 _SAFETENSORS: dict[str, Any] = {
@@ -83,7 +85,9 @@ def open_weight_file(path: Path, param: str) -> WeightFile:
 def _open_saved_model(path: Path) -> WeightFile:
     reader = read_through(str(path / "variables" / "variables"))
     described, graph = stored_variables(reader), TrackableObjectGraph()
-    graph.ParseFromString(reader.get_tensor("_CHECKPOINTABLE_OBJECT_GRAPH"))
+    if _OBJECT_GRAPH not in described:
+        return WeightFile(described, reader.get_tensor)
+    graph.ParseFromString(reader.get_tensor(_OBJECT_GRAPH))
     keys_by_name = defaultdict(list)
     for attribute in (x for node in graph.nodes for x in node.attributes):
         keys_by_name[attribute.full_name].append(attribute.checkpoint_key)
@@ -107,6 +111,8 @@ def _open_safetensors(path: Path) -> WeightFile:
         if size < begin:
             raise ValueError(f"{size} bytes, fewer than its header's {begin}")
         header = json.loads(file.read(length))
+    if not isinstance(header, dict):
+        raise ValueError("a header that is no object")
     header.pop("__metadata__", None)
     stored = {name: _checked(name, entry) for name, entry in header.items()}
     end = max((entry["data_offsets"][1] for entry in header.values()), default=0)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from lingvo_pipe.core.activity import activity
 from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.core.regular_file import damaged
 from lingvo_pipe.training.checkpoint.checkpoint_files import stem_of, steps_in
@@ -34,16 +35,17 @@ def open_run(
         ValueError: if the run has not started, or has another model than `model_name`.
     """
     params, end = Path(logdir) / "params.txt", time.monotonic() + (follow_seconds or 0)
-    while not os.path.exists(params):
-        if time.monotonic() >= end:
-            check_params_present(Path(logdir))
-            raise UserValueError(
-                path="--logdir",
-                expected="the directory of a trained run",
-                got=str(logdir),
-                hint="Train first, with the same --logdir.",
-            )
-        time.sleep(_POLL_SECONDS)
+    with activity(f"waiting for a run in {logdir}"):
+        while not os.path.exists(params) and time.monotonic() < end:
+            time.sleep(_POLL_SECONDS)
+    if not os.path.exists(params):
+        check_params_present(Path(logdir))
+        raise UserValueError(
+            path="--logdir",
+            expected="the directory of a trained run",
+            got=str(logdir),
+            hint="Train first, with the same --logdir.",
+        )
     return RunDirectory(logdir, model_name, allow_foreign, writes)
 
 
@@ -122,13 +124,15 @@ def new_checkpoints(
     `last_step` returns None.
     """
     seen, since = -1, clock()
-    while clock() - since <= patience_seconds:
+    while True:
         newest = max(steps_in(directory), default=-1)
         if newest > seen:
             seen = newest
             yield newest
             since = clock()
-        elif (last := last_step()) is not None and seen >= last:
+            continue
+        last = last_step()
+        is_last = last is not None and seen >= last
+        if is_last or clock() - since > patience_seconds:
             return
-        else:
-            sleep(_POLL_SECONDS)
+        sleep(_POLL_SECONDS)

@@ -113,12 +113,8 @@ class FailurePolicy:
             hint="Repeat the data, or lower --max_steps.",
         )
 
-    def with_saved_step(self, problem: UserValueError) -> UserValueError:
-        """Returns an error about `problem` and the step after which the run is saved.
-
-        Call this when the last checkpoint is written.
-        """
-        saved = max(steps_in(self._directory.checkpoints_path))
+    def with_saved_step(self, problem: UserValueError, saved: int) -> UserValueError:
+        """Returns an error about `problem` and the step that is saved."""
         hint = f"The run is saved after step {saved}."
         return UserValueError(str(problem), path=problem.path, hint=hint)
 

@@ -53,7 +53,7 @@ def result_text(best: BestEvaluation, checkpointer: Checkpointer) -> str:
     """Returns what a run has come to: its best evaluation, or its last checkpoint."""
     if best.step is not None:
         return f"{best.description}: {checkpointer.prefix(best.step)}"
-    newest = max(checkpointer.saved_steps())
+    newest = max(checkpointer.intact_steps())
     return f"newest checkpoint: {checkpointer.prefix(newest)}"
 
 

@@ -84,7 +84,7 @@ class TrainingRun:
         self._failures = FailurePolicy(self._step, directory, log)
         self._parts = read_parts(directory.parts_path)
         self._device_kinds = device_kinds(
-            itertools.chain.from_iterable(task.pipeline.replicas)
+            itertools.chain.from_iterable(task.pipeline.replicas), p.offload_slots
         )
         self._record = ResumeRecord(directory, self._failures.skipped_batches)
         self._position = InputPosition(train_input)
@@ -147,6 +147,7 @@ class TrainingRun:
         directory.write_params(params_text, since, keeps_changes=self._is_resumed)
         write_meaning(directory.path, self._train_input, self._is_resumed)
         lines = [describe_run(self._task), describe_train_loss(self._task)]
+        lines.append(self._record.test_data_warning(self._test_input))
         if self._predicted:
             lines.append(uneven_stages(self._task, self._predicted))
         for line in filter(None, [*lines, start_line]):
@@ -185,6 +186,7 @@ class TrainingRun:
             MetricsLog(directory.path, self._start, log) as metrics_log,
             AsyncSaver(self._checkpointer, log) as saver,
         ):
+            self._save_request.is_writing = saver.is_writing
             evaluations = RunEvaluations(
                 self._task,
                 self._evaluation,
@@ -255,7 +257,7 @@ class TrainingRun:
             self._log(f"Trained {'; '.join(filter(None, facts))}")
         if name := segment.signals.last_signal_name:
             self._log(
-                run_lines.stopped_line(name, last, self._checkpointer.saved_steps())
+                run_lines.stopped_line(name, last, self._checkpointer.intact_steps())
             )
         return metrics
 
@@ -282,7 +284,8 @@ class TrainingRun:
                     if not saves.only_due:
                         self._save(step, segment)
                     segment.saver.wait()
-                    raise self._failures.with_saved_step(problem)
+                    saved = max(self._checkpointer.intact_steps())
+                    raise self._failures.with_saved_step(problem, saved)
                 self._activity = f"step {step + len(group)} to end"
                 with segment.part.timing(len(group), batch_size):
                     for metrics in self._failures.train(group):

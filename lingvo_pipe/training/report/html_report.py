@@ -5,22 +5,21 @@ The template, `report.html.jinja`, escapes all texts.
 
 import base64
 import datetime
-import fcntl
 import functools
 import itertools
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from lingvo_pipe.core.atomic_file import write_atomically
 from lingvo_pipe.core.error_text import error_text
-from lingvo_pipe.core.regular_file import MALFORMED, damaged
+from lingvo_pipe.core.regular_file import MALFORMED, damaged, locked_folder
 from lingvo_pipe.training.report import run_record
 from lingvo_pipe.training.report.curves import COLORS, make_figure
 from lingvo_pipe.training.report.series import Series, number_text
 from lingvo_pipe.training.run.best_evaluation import SPLIT, read_best
+from lingvo_pipe.training.run.metrics_log import read_metrics
 from lingvo_pipe.training.run.run_directory import RunDirectory
 from lingvo_pipe.training.run.run_parts import disturbances, read_parts
 from lingvo_pipe.training.stability.skipped_batches import SkippedBatches
@@ -32,14 +31,9 @@ def write_report(directory: RunDirectory) -> Path:
     Raises:
         ValueError: if a file is damaged.
     """
-    # Several processes may write the page; the lock ends with the descriptor.
-    descriptor = os.open(directory.path, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    with locked_folder(directory.path):  # Several processes may write the page.
         page = _template().render(_values(directory))
         write_atomically(directory.report_path, page)
-    finally:
-        os.close(descriptor)
     return directory.report_path
 
 
@@ -79,7 +73,9 @@ def _values(directory: RunDirectory) -> dict[str, Any]:
     all_series = list(itertools.chain(*series.values()))
     splits = dict.fromkeys(curve.split for curve in all_series)
     colors = dict(zip(splits, itertools.cycle(COLORS)))
-    last_step = max([0, *sizes, *(curve.last.step for curve in all_series)])
+    # The evaler's metrics may be of a run that this one has replaced.
+    steps = (record["step"] for record in read_metrics(directory.path))
+    last_step = max([0, *sizes, *steps])
     num_skipped = SkippedBatches(directory.skipped_batches_path).total
     best_metric = directory.best_metric()
     parts = read_parts(directory.parts_path)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from lingvo_pipe.core.errors import UserValueError, raise_problems
 from lingvo_pipe.hyperparams.text_entries import Entry, entries_by_path, is_below
@@ -9,7 +10,7 @@ from lingvo_pipe.hyperparams.text_entries import Entry, entries_by_path, is_belo
 # Params of devices, reports, limits, evaluation, decoding and bad steps. The bytes
 # after a good step do not depend on them, with three exceptions: a GPU's slots on the
 # host change last digits, slices change last digits, and the interval of evaluations
-# changes a learning rate that follows them. The last two changes are recorded.
+# changes a learning rate that follows them. These changes are recorded.
 FREE = (
     "input.data_dir",
     "input.num_parallel_calls",
@@ -28,6 +29,7 @@ FREE = (
     "task.pipeline.splits",
     "task.pipeline.stages_per_device",
     "task.train.histogram_interval_steps",
+    "task.train.init_from_checkpoint_ema",
     "task.train.init_from_checkpoint_names",
     "task.train.init_from_checkpoint_override",
     "task.train.init_from_checkpoint_rules",
@@ -55,8 +57,10 @@ _OF_BATCHES = (
 )
 _REPLICAS, _SHARDS = "task.pipeline.num_replicas", "task.pipeline.num_batch_shards"
 _SLICES, _INTERVAL = "task.pipeline.slices", "task.eval.interval_steps"
+_HOST_SLOTS = "task.train.offload_slots"
 # The metric of a DevBasedSchedule, which may be a part of another schedule.
 _FOLLOWED = re.compile(r"task\.train\.lr_schedule\b.*\.metric")
+_EXACT_INT = re.compile(r"-?\d{1,15}")  # Different ones are different floats.
 _MAX_SHOWN = 20
 _MAX_NAMED = 8
 _MAX_TEXT = 300
@@ -83,9 +87,9 @@ def check_changes(before: str, now: str, allowed: Sequence[str]) -> list[str]:
 
     `before` and `now` are all params as text. Devices, duration, intervals, the
     treatment of bad steps, and the folder of the data may always change, and are not in
-    the result. Slices, the interval of evaluations that a learning rate follows, and
-    params at or below `allowed` paths, may change too, and are returned as texts
-    `path : before -> now`.
+    the result. Slices, whether slots are on the host, the interval of evaluations that
+    a learning rate follows, and params at or below `allowed` paths, may change too, and
+    are returned as texts `path : before -> now`.
 
     Raises:
         ValueError: if any other params have changed. The error names them.
@@ -131,7 +135,8 @@ def unused_params(trained: str, registered: str, now: str) -> str:
         for path, entry in entries_by_path(trained).items()
         if is_below(path, _OF_USE)
         and not is_below(path, _OF_BATCHES)
-        and entry not in (by_class.get(path), in_use.get(path))
+        and not _same(entry, by_class.get(path))
+        and not _same(entry, in_use.get(path))
     ]
     if not lines:
         return ""
@@ -149,10 +154,11 @@ def _check(
         return []
     old, new = entries_by_path(before), entries_by_path(now)
     recorded = [_SLICES] + [_INTERVAL] * any(map(_FOLLOWED.fullmatch, new))
+    recorded += [_HOST_SLOTS] * (_HOST_SLOTS in old)  # Old versions lack it.
     lines = {
         path: f"{path} : {_shown(old.get(path))} -> {_shown(new.get(path))}"
         for path in sorted({*old, *new})
-        if old.get(path) != new.get(path)
+        if not _same(old.get(path), new.get(path))
         and (path in recorded or not is_below(path, FREE))
         # Ignores a param of a later version that is not set.
         and (path in old or new[path].text != "None")
@@ -171,6 +177,22 @@ def _check(
         hint=f"{hint}, or accept the change by "
         f"--allow_params_change={','.join(_names(changed))}.",
     )
+
+
+def _same(entry: Entry | None, other: Entry | None) -> bool:
+    """Returns whether two entries have the same value.
+
+    A param of floats may hold 0, set in Python, or 0.0, read from the command line. An
+    entry names the type of a number that a param of another type holds.
+    """
+    return _as_float(entry) == _as_float(other)
+
+
+def _as_float(entry: Entry | None) -> Entry | None:
+    """Returns an entry with its integer as a float, if that is exact for all."""
+    if entry is None or not _EXACT_INT.fullmatch(entry.text):
+        return entry
+    return replace(entry, text=repr(float(entry.text)))
 
 
 def _shards_hint(old: Mapping[str, Entry], new: Mapping[str, Entry]) -> str:

@@ -9,7 +9,6 @@ texts and histograms are events only.
 """
 
 import contextlib
-import fcntl
 import json
 import math
 import os
@@ -189,7 +188,7 @@ def shared_log(directory: Path) -> Iterator[MetricsLog]:
     """Opens a log, created if missing, once no other process has it open."""
     directory.mkdir(exist_ok=True)
     with regular_file.open_file(directory / LOCK_NAME, "a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        regular_file.lock_file(file, directory / LOCK_NAME)
         with MetricsLog(directory) as log:
             yield log
 

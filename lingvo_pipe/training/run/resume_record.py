@@ -1,10 +1,12 @@
-"""A record of a run's metrics and skipped batches at its newest checkpoint.
+"""A record of a run's metrics, skipped batches and test data at its newest checkpoint.
 
-    checkpoints/record.json   {"num_lines": 12, "sha256": "...", "skipped_batches": []}
+    checkpoints/record.json   {"num_lines": 12, "sha256": "...", "skipped_batches": [],
+                               "test_data": "..."}
 
 `num_lines` and `sha256` are about the lines of `metrics.jsonl`. A run's next steps
 depend on its metrics and skipped batches. So a run does not resume if any that were
-recorded are lost or changed. Runs of old versions have no record.
+recorded are lost or changed. `test_data` is the fingerprint of the test data. Runs of
+old versions have no record, or no `test_data`.
 """
 
 import hashlib
@@ -30,6 +32,7 @@ class ResumeRecord:
         self._skipped = skipped
         self._hint = f"Put back a copy, or remove {self._path} to resume without it."
         self._digest, self._num_bytes, self._num_lines = hashlib.sha256(), 0, 0
+        self._test_data = ""
 
     def write(self) -> None:
         """Updates the record of metrics that are on the disk.
@@ -58,6 +61,7 @@ class ResumeRecord:
         record = self._read()
         if record is None:
             return
+        self._test_data = record.get("test_data", "")
         expected = record["num_lines"]
         *lines, _ = (read_text(self._metrics_path) or "").split("\n")
         text = "".join(f"{x}\n" for x in lines[:expected])
@@ -71,6 +75,21 @@ class ResumeRecord:
         recorded = list(map(tuple, record["skipped_batches"]))
         self._skipped.check_recorded(recorded, steps, self._hint)
 
+    def test_data_warning(self, test_input: Any) -> str:
+        """Returns a warning if `check` read a record of other test data, else "".
+
+        Then records the data of `test_input`.
+        """
+        fingerprint = getattr(test_input, "data_fingerprint", None)
+        before, self._test_data = self._test_data, getattr(fingerprint, "text", "")
+        if not before or not self._test_data or before == self._test_data:
+            return ""
+        return (
+            "warning: the test data have changed since the checkpoint. The best "
+            "evaluation, the patience, and a learning rate that follows evaluations "
+            "compare evaluations of both."
+        )
+
     def _write(self, more: bytes) -> None:
         """Writes the record after `more` lines of metrics were added to the log."""
         self._digest.update(more)
@@ -80,6 +99,7 @@ class ResumeRecord:
             "num_lines": self._num_lines,
             "sha256": self._digest.hexdigest(),
             "skipped_batches": self._skipped.entries,
+            "test_data": self._test_data,
         }
         self._path.parent.mkdir(exist_ok=True)
         write_atomically(self._path, json.dumps(record) + "\n")
@@ -90,6 +110,7 @@ class ResumeRecord:
             isinstance(record, dict)
             and is_count(record.get("num_lines"), 0)
             and isinstance(record.get("sha256"), str)
+            and isinstance(record.get("test_data", ""), str)
             and isinstance(record.get("skipped_batches"), list)
             and all(
                 is_sequence(pair, 2) and all(is_count(number, 0) for number in pair)

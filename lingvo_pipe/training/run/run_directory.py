@@ -24,7 +24,6 @@ A directory that has other files but no `params.txt` is refused.
 """
 
 import contextlib
-import fcntl
 import os
 import re
 import socket
@@ -54,7 +53,8 @@ class RunDirectory:
     If `model_name` is None, the model is the one named in `params.txt`. The directory
     is created when it is locked or when params are written. Symbolic links, and files
     of another user, could make a run overwrite files by mistake. So they are refused,
-    unless `allow_foreign`. If `writes` is False, the directory need not be writable.
+    unless `allow_foreign`. A file that is a link is refused even then. If `writes` is
+    False, the directory need not be writable.
 
     Raises:
         ValueError: if the directory cannot be used, or is another model's.
@@ -104,7 +104,7 @@ class RunDirectory:
         self.path.mkdir(parents=True, exist_ok=True)
         file = regular_file.open_file(self.path / LOCK_NAME, "ab+")
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            regular_file.lock_file(file, self.path / LOCK_NAME, waits=False)
         except BlockingIOError as error:
             file.seek(0)
             holder = " ".join(file.read(200).decode(errors="replace").split())

@@ -9,6 +9,7 @@ import model_registry
 from lingvo_pipe.hyperparams import Params
 from lingvo_pipe.hyperparams.literals import RAW_QUOTED, Literal, read_plain
 from lingvo_pipe.hyperparams.text_entries import Entry, entries_by_path
+from lingvo_pipe.hyperparams.value_text import infer_value
 from lingvo_pipe.training.run.changed_params import check_use, unused_params
 from lingvo_pipe.training.run.run_directory import RunDirectory
 
@@ -48,7 +49,12 @@ def _apply(model: Params, changes: list[Entry]) -> None:
     for entry in changes:
         # If a value does not fit, `check_use` finds a difference.
         with contextlib.suppress(AttributeError, ValueError):
-            model.FromText(str(entry))
+            value = None if entry.kind else infer_value(entry.text)
+            if isinstance(value, (bool, int, float)):
+                # The type is the text's: the class may have 1 in place of 1.0.
+                model.Set(**{entry.path: value})
+            else:
+                model.FromText(str(entry))
 
 
 def _is_plain(entry: Entry) -> bool:

@@ -25,8 +25,8 @@ def define_spike_params(p: Params) -> None:
         None,
         "A loss above this multiple of the median of the last 20 reported losses is a "
         "spike: the run rolls back to its newest checkpoint and resumes with the "
-        "batches after the spike's. If None, or before 5 losses are reported (see "
-        "report_interval_steps), no loss is a spike.",
+        "batches after the spike's. If None, if the median is 0, or before 5 losses "
+        "are reported (see report_interval_steps), no loss is a spike.",
     )
     p.Define(
         "max_rollbacks",
@@ -70,8 +70,8 @@ class LossSpikes:
         if self._factor is None or len(self._recent) < _MIN_RECENT:
             return
         usual = median(self._recent)
-        # A negative median counts with its absolute value.
-        if loss > usual + (self._factor - 1) * abs(usual):
+        # A negative median counts with its absolute value, and 0 has no multiples.
+        if usual and loss > usual + (self._factor - 1) * abs(usual):
             raise LossSpikeError(step, loss, usual)
 
     def add(self, step: int, loss: float) -> None:

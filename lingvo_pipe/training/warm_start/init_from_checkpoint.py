@@ -30,7 +30,8 @@ from lingvo_pipe.training.warm_start.init_source import InitSource, open_source
 _REPORT = "initial_weights.txt"  # In a run's directory.
 _MAX_SHOWN = 5
 _SOURCES = [
-    f"task.train.init_from_checkpoint_{x}" for x in ("names", "override", "rules")
+    f"task.train.init_from_checkpoint_{name}"
+    for name in ("ema", "names", "override", "rules")
 ]
 _UNSET = ("None", "''", "{}")
 

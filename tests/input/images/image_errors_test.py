@@ -97,7 +97,7 @@ def test_of_several_the_first_that_is_drawn_is_named(
     for path in paths.values():
         Path(path).write_bytes(b"")
     named = set()
-    for start_step in range(0, 30, 9):
+    for start_step in (0, 18):
         start = start_step * BATCH
         drawn = stream_indices(0, start, start + 99, data.num_examples).tolist()
         first = min(paths, key=drawn.index)

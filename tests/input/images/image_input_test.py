@@ -31,12 +31,15 @@ def make_input(tmp_path_factory):
     return make
 
 
-@pytest.fixture(scope="module", params=["photos", "image_folder:photo_folder"])
+PHOTOS, FOLDER = "photos", "image_folder:photo_folder"
+
+
+@pytest.fixture(scope="module", params=[PHOTOS, exhaustive(FOLDER)])
 def make_photos(request, tmp_path_factory):
     """Makes inputs of the same JPEG images, in tfds and in folders."""
     data_dir = tmp_path_factory.mktemp("data")
-    if request.param == "photos":
-        prepare("photos", data_dir)
+    if request.param == PHOTOS:
+        prepare(PHOTOS, data_dir)
     else:
         write_folder(data_dir / "photo_folder")
 
@@ -46,6 +49,16 @@ def make_photos(request, tmp_path_factory):
         return p.Set(**recipes.imagenet(12)).Set(**values).Instantiate()
 
     return make
+
+
+# For what depends on how images are stored.
+of_both = pytest.mark.parametrize("make_photos", [PHOTOS, FOLDER], indirect=True)
+
+
+@pytest.fixture(scope="module")
+def trained_on(make_photos):
+    """The first batches of photos."""
+    return take(make_photos().TrainBatches(), 16)
 
 
 @pytest.mark.parametrize(
@@ -60,21 +73,20 @@ def test_training_resumes_exactly(make_input, start_step, shuffle):
 
 
 @pytest.mark.parametrize("start_step", [exhaustive(1), 4, exhaustive(13)])
-def test_random_transforms_resume_exactly(make_photos, start_step):
-    whole = take(make_photos().TrainBatches(), 16)
+def test_random_transforms_resume_exactly(make_photos, trained_on, start_step):
     resumed = make_photos().TrainBatches(start_step)
-    assert_same(take(resumed, 16 - start_step), whole[start_step:])
+    assert_same(take(resumed, 16 - start_step), trained_on[start_step:])
 
 
 @pytest.mark.parametrize("num_parallel_calls", [exhaustive(1), exhaustive(2), 5])
 def test_batches_do_not_depend_on_how_much_runs_at_a_time(
-    make_photos, num_parallel_calls
+    make_photos, trained_on, num_parallel_calls
 ):
-    wanted = take(make_photos().TrainBatches(), 6)
     photos = make_photos(num_parallel_calls=num_parallel_calls)
-    assert_same(take(photos.TrainBatches(), 6), wanted)
+    assert_same(take(photos.TrainBatches(), 6), trained_on[:6])
 
 
+@of_both
 def test_images_that_changed_since_the_checkpoint_are_told_once(
     make_photos, monkeypatch
 ):
@@ -93,14 +105,12 @@ def test_images_that_changed_since_the_checkpoint_are_told_once(
     assert (place == one) == photos.params.dataset.startswith("image_folder:")
 
 
-def test_examples_do_not_depend_on_the_batch_they_are_in(make_photos):
-    eights, threes = (
-        take(make_photos(batch_size=size).TrainBatches(), 24 // size) for size in (8, 3)
-    )
+def test_examples_do_not_depend_on_the_batch_they_are_in(make_photos, trained_on):
+    threes = take(make_photos(batch_size=3).TrainBatches(), 8)
     for part in ("image", "label"):
         one, other = (
             np.concatenate([batch[part] for batch in batches])
-            for batches in (eights, threes)
+            for batches in (trained_on[:3], threes)
         )
         np.testing.assert_array_equal(one, other)
 
@@ -167,6 +177,7 @@ def test_evaluation_is_one_pass_padded_with_weight_zero(make_input, batch_size):
     assert (images.min(), images.max()) == (0, 1)
 
 
+@of_both
 def test_evaluation_is_the_same_each_time_and_holds_all(make_photos):
     photos = make_photos(split="test")
     batches = take(photos.EvalBatches(), 10)

@@ -1,5 +1,7 @@
 """Batches of running text: every token once an epoch, the same from any step on."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -10,9 +12,33 @@ from tests.input.text.small_texts import language_model_input, pairs_of
 from tests.support.cases import exhaustive
 from tests.support.errors import fails
 
+NUM_BATCHES = 34
 DOCUMENTS = [pair[0] for pair in pairs_of("aa", "bb")] + [
     pair[0] for pair in pairs_of("bb", "aa")
 ]
+
+
+@pytest.fixture(scope="module")
+def plain(folder):
+    return language_model_input(folder)
+
+
+@pytest.fixture(scope="module")
+def evaluated(plain):
+    """The batches of an evaluation."""
+    return take(plain.EvalBatches())
+
+
+@pytest.fixture(scope="module")
+def training(folder):
+    """Reads the first batches of training."""
+
+    @functools.cache
+    def read(shuffle):
+        given = language_model_input(folder, shuffle=shuffle)
+        return take(given.TrainBatches(), NUM_BATCHES)
+
+    return read
 
 
 def documents_of(given):
@@ -29,26 +55,23 @@ def rows_of(batches, name):
     ]
 
 
-def test_evaluation_has_every_token_in_order(folder):
-    given = language_model_input(folder)
-    batches = take(given.EvalBatches())
-    labels = np.concatenate(rows_of(batches, "labels"))
-    np.testing.assert_array_equal(labels, np.concatenate(documents_of(given)))
-    read = [[given.vocabulary.bos_id, *x[:-1]] for x in documents_of(given)]
-    ids = np.concatenate(rows_of(batches, "ids"))
+def test_evaluation_has_every_token_in_order(plain, evaluated):
+    labels = np.concatenate(rows_of(evaluated, "labels"))
+    np.testing.assert_array_equal(labels, np.concatenate(documents_of(plain)))
+    read = [[plain.vocabulary.bos_id, *x[:-1]] for x in documents_of(plain)]
+    ids = np.concatenate(rows_of(evaluated, "ids"))
     np.testing.assert_array_equal(ids, np.concatenate(read))
-    weights = np.concatenate([batch.weights for batch in batches]).ravel()
+    weights = np.concatenate([batch.weights for batch in evaluated]).ravel()
     assert not np.diff(weights).max() > 0  # Padding is at the end alone.
 
 
-def test_segments_are_the_documents_of_a_row(folder):
-    given = language_model_input(folder)
-    batches = take(given.EvalBatches())
-    documents = documents_of(given)
+def test_segments_are_the_documents_of_a_row(plain, evaluated):
+    documents = documents_of(plain)
     numbers = np.repeat(np.arange(len(documents)), [len(x) for x in documents])
     begun = 0
     for segment_ids, places in zip(
-        rows_of(batches, "segment_ids"), rows_of(batches, "segment_pos"), strict=True
+        *(rows_of(evaluated, name) for name in ("segment_ids", "segment_pos")),
+        strict=True,
     ):
         own = numbers[begun : begun + len(segment_ids)]
         begun += len(segment_ids)
@@ -57,29 +80,31 @@ def test_segments_are_the_documents_of_a_row(folder):
         for segment in set(segment_ids.tolist()):
             found = places[segment_ids == segment]
             np.testing.assert_array_equal(found, np.arange(len(found)))
-    for batch in batches:
+    for batch in evaluated:
         for part in ("ids", "labels", "segment_ids", "segment_pos"):
             assert not batch[part][batch.weights == 0].any()
 
 
-def test_unshuffled_training_begins_like_evaluation(folder):
+def test_unshuffled_training_begins_like_evaluation(folder, evaluated):
     given = language_model_input(folder, shuffle=False)
-    assert_same(take(given.TrainBatches(), 3), take(given.EvalBatches(), 3))
+    assert_same(take(given.TrainBatches(), 3), evaluated[:3])
 
 
 @pytest.mark.parametrize(
     ("start_step", "shuffle"),
     [exhaustive(1, True), exhaustive(9, False), (22, True)],
 )
-def test_training_resumes_exactly(folder, start_step, shuffle):
-    whole = take(language_model_input(folder, shuffle=shuffle).TrainBatches(), 24)
+def test_training_resumes_exactly(folder, training, start_step, shuffle):
     resumed = language_model_input(folder, shuffle=shuffle).TrainBatches(start_step)
-    assert_same(take(resumed, 24 - start_step), whole[start_step:])
+    found = take(resumed, NUM_BATCHES - start_step)
+    assert_same(found, training(shuffle)[start_step:])
 
 
-def test_documents_that_changed_since_the_checkpoint_are_told_once(folder, logged):
-    place = language_model_input(folder).Place(3)
-    language_model_input(folder).TrainBatches(3, place)
+def test_documents_that_changed_since_the_checkpoint_are_told_once(
+    folder, plain, logged
+):
+    place = plain.Place(3)
+    plain.TrainBatches(3, place)
     assert not logged
     fewer = language_model_input(folder, files=["aa-bb.aa"])
     for _ in range(2):
@@ -87,15 +112,13 @@ def test_documents_that_changed_since_the_checkpoint_are_told_once(folder, logge
     assert len(logged) == 1
 
 
-def test_a_far_step_costs_no_more_than_the_first(folder):
-    given = language_model_input(folder)
-    assert len(take(given.TrainBatches(10**9), 2)) == 2
+def test_a_far_step_costs_no_more_than_the_first(plain):
+    assert len(take(plain.TrainBatches(10**9), 2)) == 2
 
 
-def test_batches_never_change(folder):
+def test_batches_never_change(training):
     # Other bytes here would break every run that is resumed.
-    batches = take(language_model_input(folder).TrainBatches(30), 4)
-    assert digest_of(batches) == "521c708e3f0a71e2"
+    assert digest_of(training(True)[30:34]) == "521c708e3f0a71e2"
 
 
 def test_paragraphs_may_be_documents(folder):
@@ -109,9 +132,9 @@ def test_paragraphs_may_be_documents(folder):
     assert sum(ends) == 2
 
 
-def test_batches_are_as_was_said_without_the_data(folder, tmp_path):
+def test_batches_are_as_was_said_without_the_data(plain, tmp_path):
     said = language_model_input(tmp_path).element_spec
-    given: InputGenerator = language_model_input(folder)
+    given: InputGenerator = plain
     assert given.params.batch_size == 4
     assert given.TrainBatches().element_spec == given.EvalBatches().element_spec == said
 

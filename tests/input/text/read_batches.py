@@ -56,11 +56,12 @@ def detokenized(given, sentences):
     return [text.decode() for text in given.vocabulary.Detokenize(ids).numpy()]
 
 
-def texts_of(given, batch):
-    """The (source, target, language asked for) that a batch's tokens are of."""
+def all_texts(given, batches):
+    """The (source, target, language asked for) that the batches' tokens are of."""
     vocabulary = given.vocabulary
     pairs = [
         pair
+        for batch in batches
         for row in zip(
             segments(batch.source), segments(batch.target, "labels"), strict=True
         )
@@ -78,7 +79,3 @@ def texts_of(given, batch):
 
 def asked_for(examples):
     return sorted((source, target, to) for source, target, _, to in examples)
-
-
-def all_texts(given, batches):
-    return [text for batch in batches for text in texts_of(given, batch)]

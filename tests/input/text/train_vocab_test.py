@@ -1,5 +1,6 @@
 """The command that makes vocabularies: of files, of data sets, or a line on why not."""
 
+import errno
 import os
 import random
 import re
@@ -112,6 +113,16 @@ def test_of_many_texts_some_are_chosen_at_equal_distances(number, most):
     assert not len(steps) or steps.max() - steps.min() <= 1
 
 
+def test_a_full_disk_is_one_line(tmp_path, monkeypatch):
+    def fail(path, content):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.setattr(train_vocab, "write_output", fail)
+    (tmp_path / "a").write_text("\n".join(sentences(50)))
+    with pytest.raises(SystemExit, match=rf"^error: .*{tmp_path}/made\.vocab.*$"):
+        run(tmp_path, f"{tmp_path}/a", size=18)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -126,6 +137,8 @@ def test_of_many_texts_some_are_chosen_at_equal_distances(number, most):
         (["a", "--languages=de,en,de"], "--languages.*'de,en,de'"),
         (["a", "--max_texts=0"], r"--max_texts.*\b2\b.*\b0\b"),
         (["a", "--output=/no/such/folder/x"], "--output.*/no/such/folder/x"),
+        (["a", "--output=/dev/null"], "--output.*/dev/null"),
+        (["a", "--imports=no_rows"], "'no_rows'"),
     ],
 )
 def test_what_can_not_be_made_is_one_line(tmp_path, arguments, message):

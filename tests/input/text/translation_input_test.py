@@ -1,8 +1,10 @@
 """Batches of translations: no sentence lost, each whole, the same from any step on."""
 
 import collections
+import functools
 import math
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.input.input_generator import InputGenerator
 from lingvo_pipe.input.text.sentence_pairs import SentencePairs
 from lingvo_pipe.input.text.translation_input import TranslationInput
+from lingvo_pipe.nested_map import NestedMap
 from tests.input.text.read_batches import (
     all_texts,
     asked_for,
@@ -66,30 +69,42 @@ def test_packed_or_not_the_sentences_are_the_same(folder, packed, epoch):
         assert max(map(len, segments(batch.source))) == 1
 
 
-def test_languages_may_be_left_unsaid(folder):
+def test_languages_may_be_left_unsaid(folder, packed, epoch):
     data = [files_of("bb", "aa"), files_of("cc", "aa")]  # One target language.
+    untagged = translation_input(folder, data=data, language_tokens=False)
     plain, tagged = (
-        [
-            sentence
-            for batch in take(
-                translation_input(folder, data=data, language_tokens=x).EvalBatches()
-            )
-            for row in segments(batch.source)
-            for sentence in row
-        ]
-        for x in (False, True)
+        [x for batch in batches for row in segments(batch.source) for x in row]
+        for batches in (take(untagged.EvalBatches()), epoch)
     )
-    assert sorted(plain) == sorted(sentence[1:] for sentence in tagged)
+    (tag,) = packed.vocabulary.LanguageIds(["aa"])
+    assert sorted(plain) == sorted(x[1:] for x in tagged if x[0] == tag)
 
 
-def test_batches_are_as_was_said_without_the_data(folder, tmp_path):
+def test_batches_are_as_was_said_without_the_data(packed, tmp_path):
     said = translation_input(tmp_path).element_spec
-    given: InputGenerator = translation_input(folder)
+    given: InputGenerator = packed
     assert given.params.batch_size == 4
     assert given.TrainBatches().element_spec == given.EvalBatches().element_spec == said
 
 
 # ---- Training.
+
+
+@pytest.fixture(scope="module")
+def training(folder):
+    """Reads the first 30 batches with params, and the place after each of them."""
+
+    @functools.cache
+    def read(**values):
+        given = translation_input(folder, **values)
+        batches, found, places = given.TrainBatches(), [], []
+        assert given.Place(0) == ""
+        for step, batch in enumerate(batches.take(30), 1):
+            found.append(NestedMap(batch).Transform(np.asarray))
+            places.append(given.Place(step))
+        return found, places
+
+    return read
 
 
 @pytest.mark.parametrize("temperature", [2.0, exhaustive(math.inf)])
@@ -120,38 +135,43 @@ def test_the_temperature_gives_pairs_their_shares(folder, temperature):
         *(exhaustive(1, {}), exhaustive(13, {}), exhaustive(7, {"shuffle": False})),
     ],
 )
-def test_training_resumes_exactly(folder, start_step, values):
-    whole = take(translation_input(folder, **values).TrainBatches(), 30)
+def test_training_resumes_exactly(folder, training, start_step, values):
+    whole, _ = training(**values)
     resumed = translation_input(folder, **values).TrainBatches(start_step)
     assert_same(take(resumed, 30 - start_step), whole[start_step:])
 
 
-@pytest.mark.parametrize("values", [{}, exhaustive({"packing": False})])
-def test_training_resumes_exactly_from_a_position(folder, values):
-    first = translation_input(folder, **values)
-    batches = iter(first.TrainBatches())
-    assert first.Place(0) == ""
-    whole, places = [], []
-    for step in range(1, 19):
-        whole.append(next(batches))
-        places.append(first.Place(step))
+@pytest.mark.parametrize(
+    ("step", "values"),
+    [
+        *((13, {}), exhaustive(1, {})),
+        *(exhaustive(step, {"packing": False}) for step in (1, 13)),
+    ],
+)
+def test_training_resumes_exactly_from_a_position(folder, training, step, values):
+    whole, places = training(**values)
     assert len(set(places)) == len(places)
-    for step in (1, 13):
-        resumed = translation_input(folder, **values)
-        batches = iter(resumed.TrainBatches(step, places[step - 1]))
-        assert_same([next(batches) for _ in range(5)], whole[step : step + 5])
-        # It says the same of where it is as one that was not resumed.
-        assert resumed.Place(step + 5) == places[step + 4]
+    resumed = translation_input(folder, **values)
+    batches = iter(resumed.TrainBatches(step, places[step - 1]))
+    assert_same([next(batches) for _ in range(5)], whole[step : step + 5])
+    # It says the same of where it is as one that was not resumed.
+    assert resumed.Place(step + 5) == places[step + 4]
 
 
-def test_a_position_in_other_data_is_told_once(folder, logged):
-    other = translation_input(folder, random_seed=5)
-    next(iter(other.TrainBatches()))
-    resumed = translation_input(folder)
-    batches = [resumed.TrainBatches(1, other.Place(1)) for _ in range(2)]
+def test_a_position_in_other_data_is_told_once(folder, training, logged):
+    _, (place, *_) = training()
+    resumed = translation_input(folder, random_seed=5)
+    batches = [resumed.TrainBatches(1, place) for _ in range(2)]
     assert not logged
     take(batches[1], 2)
     assert len(logged) == 1
+
+
+def test_other_sentences_have_another_fingerprint(folder):
+    changes: Any = ({}, {"random_seed": 5}, {"data": [files_of("aa", "bb")]})
+    inputs = (translation_input(folder, **x) for x in changes)
+    one, same, other = (x.data_fingerprint.text for x in inputs)
+    assert one == same != other
 
 
 def test_a_batch_with_more_rows_than_the_data_is_told_once(folder, logged):
@@ -163,10 +183,10 @@ def test_a_batch_with_more_rows_than_the_data_is_told_once(folder, logged):
     assert len(logged) == 1
 
 
-def test_batches_never_change(folder):
+def test_batches_never_change(training):
     # Other bytes here would break every run that is resumed.
-    batches = take(translation_input(folder).TrainBatches(5), 4)
-    assert digest_of(batches) == "90c6ad32a9768a81"
+    batches, _ = training()
+    assert digest_of(batches[5:9]) == "90c6ad32a9768a81"
 
 
 # ---- Evaluation and decoding.
@@ -180,23 +200,28 @@ def test_evaluation_is_the_same_each_time_and_ends_in_padding(packed, epoch):
     assert len(empty) < 4
 
 
-def test_decoding_yields_each_text_once_a_sentence_a_row(folder):
-    given = translation_input(folder)
-    batches = take(given.DecodeBatches())
+@pytest.fixture(scope="module")
+def decoded(packed):
+    """The batches of a decoder."""
+    return take(packed.DecodeBatches())
+
+
+def test_decoding_yields_each_text_once_a_sentence_a_row(packed, decoded):
     names = ("source_text", "target_text", "source_language", "target_language")
-    tokens = given.vocabulary.Tokenize(tf.constant([row[0] for row in EVERY])).to_list()
-    languages = given.vocabulary.LanguageIds([row[3] for row in EVERY])
+    vocabulary = packed.vocabulary
+    tokens = vocabulary.Tokenize(tf.constant([row[0] for row in EVERY])).to_list()
+    languages = vocabulary.LanguageIds([row[3] for row in EVERY])
     places = []
-    for batch in batches:
+    for batch in decoded:
         sources = segments(batch.source)
         for row in np.flatnonzero(batch.weight):
             place = batch.place[row]
             assert tuple(batch[name][row].decode() for name in names) == EVERY[place]
-            tagged = [languages[place], *tokens[place], given.vocabulary.eos_id]
+            tagged = [languages[place], *tokens[place], vocabulary.eos_id]
             assert sources[row] == [tagged]
             places.append(place)
     assert sorted(places) == list(range(len(EVERY)))
-    last = batches[-1]
+    last = decoded[-1]
     assert last.weight.tolist() == [1, 0, 0, 0]
     assert (
         last.source_text[1:].tolist() == last.target_language[1:].tolist() == [b""] * 3
@@ -204,23 +229,22 @@ def test_decoding_yields_each_text_once_a_sentence_a_row(folder):
     assert not last.source.segment_ids[1:].any()
 
 
-def test_sentences_of_one_length_are_decoded_together(folder):
+def test_sentences_of_one_length_are_decoded_together(decoded):
     # In the data's order short ones would wait for the longest of their batch.
-    lengths = [
-        np.count_nonzero(batch.source.segment_ids, 1)
-        for batch in take(translation_input(folder).DecodeBatches())
-    ]
+    lengths = [np.count_nonzero(batch.source.segment_ids, 1) for batch in decoded]
     assert np.all(np.diff(np.concatenate(lengths)) <= 0)
 
 
 def test_decoding_leaves_out_long_sources_alone(folder, logged):
-    given = translation_input(folder, source_length=64, target_length=8)
-    number = sum(batch.weight.sum() for batch in take(given.DecodeBatches()))
-    assert number == len(EVERY)
-    assert not logged
     given = translation_input(folder, source_length=16, target_length=8)
     number = sum(batch.weight.sum() for batch in take(given.DecodeBatches()))
-    assert 0 < number < len(EVERY)
+    lengths, target_lengths = (
+        given.vocabulary.Tokenize(tf.constant(texts)).row_lengths().numpy()
+        for texts in list(zip(*EVERY, strict=True))[:2]
+    )
+    fits = lengths + 2 <= 16  # With the language's token, and that of the end.
+    assert 0 < number == fits.sum() < len(EVERY)
+    assert target_lengths[fits].max() + 1 > 8
     given.DecodeBatches()
     (line,) = logged  # Said once, however often they are asked for.
     assert re.search(r"source_length\W+16\b", line)

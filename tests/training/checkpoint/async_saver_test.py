@@ -51,7 +51,13 @@ def test_updates_while_saving_are_not_saved(
             )
         variables["a/w"].scatter_nd_update([[0, 0]], [100.0])
         assert checkpointer.saved_steps() == []
+        waiting = threading.Thread(target=saver.wait)
+        waiting.start()
+        waiting.join(0.1)
+        assert saver.is_writing()  # Also for a thread beside one that waits.
         gate.opened.set()
+        waiting.join()
+        assert not saver.is_writing()
     assert Checkpointer(tmp_path, variables).restore() == 3
     for variable in variables.values():
         assert (variable.numpy() == 1.0).all()

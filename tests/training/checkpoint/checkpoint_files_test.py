@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
+import tensorflow as tf
 
 from lingvo_pipe.training.checkpoint.checkpoint_files import (
     checkpoint_stats,
@@ -33,6 +35,22 @@ def test_a_path_that_tensorflow_takes_for_a_pattern_is_named() -> None:
 
 def test_stats_are_bytes_and_time(prefix: Path) -> None:
     assert checkpoint_stats(prefix) == (111, 102.0)
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE])
+def test_a_file_that_cannot_be_read_now_is_not_damaged(
+    prefix: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Once the next save deleted a checkpoint after a time-out of NFS."""
+
+    def fail(path: str) -> None:
+        text = f"{path}.data-00000-of-00002; {os.strerror(number)}"
+        raise tf.errors.UnknownError(None, None, text)
+
+    monkeypatch.setattr(tf.train, "load_checkpoint", fail)
+    with pytest.raises(OSError, match=STEM) as info:
+        read_through(str(prefix))
+    assert (info.value.errno, info.value.filename) == (number, str(prefix))
 
 
 @pytest.mark.parametrize("gone", range(len(NAMES)))

@@ -133,6 +133,7 @@ def test_a_damaged_checkpoint_is_reported_and_passed_over(saved, file, damage):
     lines: list[str] = []
     checkpointer = Checkpointer(saved, variables, log=lines.append)
     assert checkpointer.restore() == 1
+    assert checkpointer.intact_steps() == [1]
     assert values_of(variables) == {1}
     (line,) = lines
     assert re.search(rf"{saved}/ckpt-00000002\b.*damaged: \S", line)

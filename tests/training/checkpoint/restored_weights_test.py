@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,20 +12,41 @@ import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserDamageError
 from lingvo_pipe.training.checkpoint.checkpoint_files import stem_of
+from lingvo_pipe.training.checkpoint.checkpointer import Checkpointer
 from lingvo_pipe.training.checkpoint.restored_weights import restore_weights
+from lingvo_pipe.training.step.train_state import TrainState
+from lingvo_pipe.training.task.base_task import BaseTask
 from tests.support.errors import fails
 from tests.training.injected_faults import truncate
-from tests.training.toy_run import Input, batch, published_params, run
+from tests.training.toy_run import published_params
 
-DATA = Input(*map(batch, range(3)))
+STEPS = (1, 2, 3)
+
+
+def save_states(directory: Path, **train_params: Any) -> BaseTask:
+    """Saves states as after steps that change weights, and averages otherwise."""
+    p = published_params()
+    p.train.Set(**train_params)
+    task = p.Instantiate()
+    train_state = TrainState(task)
+    variables = train_state.State()
+    checkpointer = Checkpointer(directory, variables)
+    for step in STEPS:
+        for name, variable in variables.items():
+            if name.startswith("task/"):
+                change = 2.0 if name.endswith("/ema") else 1.0
+                variable.assign_add(tf.fill(variable.shape, change))
+        train_state.global_step.assign(step)
+        checkpointer.save(step)
+    return task
 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of three steps with averages."""
-    logdir = tmp_path_factory.mktemp("source")
-    run(published_params().Instantiate(), DATA, logdir)
-    return logdir / "checkpoints"
+    """Checkpoints of three steps with averages."""
+    directory = tmp_path_factory.mktemp("source")
+    save_states(directory)
+    return directory
 
 
 def weights(
@@ -52,11 +74,8 @@ def test_a_named_checkpoint_is_restored(source: Path) -> None:
 
 
 def test_without_averages_the_weights_are_restored(tmp_path: Path) -> None:
-    p = published_params()
-    p.train.Set(ema_decay=0.0, ema_decay_moving_vars=None)
-    task = p.Instantiate()
-    run(task, DATA, tmp_path)
-    _, got = weights(tmp_path / "checkpoints")
+    task = save_states(tmp_path, ema_decay=0.0, ema_decay_moving_vars=None)
+    _, got = weights(tmp_path)
     for path, variable in task.VariablePaths().items():
         np.testing.assert_array_equal(got[path], variable)
 

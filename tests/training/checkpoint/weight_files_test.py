@@ -150,6 +150,14 @@ def test_wrong_headers_are_refused(entry: Any, tmp_path: Path) -> None:
         open_weight_file(path, "p")
 
 
+@pytest.mark.parametrize("header", [b"5", b'"x"', b"[]", b"null"])
+def test_a_header_that_is_no_object_is_refused(header: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(struct.pack("<Q", len(header)) + header)
+    with fails(path="p", expected="an undamaged .safetensors file"):
+        open_weight_file(path, "p")
+
+
 def test_a_dtype_that_no_variable_has_is_named(tmp_path: Path) -> None:
     entry = {"dtype": "F8_E4M3", "shape": [8], "data_offsets": [0, 8]}
     path, text = tmp_path / "x.safetensors", json.dumps({"w": entry}).encode()
@@ -194,3 +202,17 @@ def test_a_saved_model_is_read_by_the_names_of_its_variables(tmp_path: Path) -> 
         path.write_bytes(path.read_bytes()[:-4])
     with fails(path="p", expected="an undamaged SavedModel"):
         open_weight_file(tmp_path, "p")
+
+
+def test_a_saved_model_of_tensorflow_1_is_read(tmp_path: Path) -> None:
+    """It names its variables by their keys, and has no graph of objects."""
+    v1, path = tf.compat.v1, tmp_path / "export"
+    with tf.Graph().as_default(), v1.Session() as session:
+        v1.Variable([1.0, 2.0], name="dense/kernel", use_resource=True)
+        session.run(v1.global_variables_initializer())
+        builder = v1.saved_model.Builder(str(path))
+        builder.add_meta_graph_and_variables(session, ["serve"])
+        builder.save()
+    file = open_weight_file(path, "p")
+    assert file.stored == {"dense/kernel": "float32 [2]"}
+    assert file.get_tensor("dense/kernel").tolist() == [1.0, 2.0]

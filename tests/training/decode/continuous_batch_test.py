@@ -17,7 +17,11 @@ from lingvo_pipe.layers.core.forward_context import ForwardContext
 from lingvo_pipe.models.transformer import sample_decode
 from lingvo_pipe.models.transformer.incremental import placed_cells
 from lingvo_pipe.training.decode import continuous_batch as tested
-from lingvo_pipe.training.decode.continuous_batch import length_classes, text_rows
+from lingvo_pipe.training.decode.continuous_batch import (
+    ContinuousBatch,
+    length_classes,
+    text_rows,
+)
 from lingvo_pipe.training.task.protocols import Sampling, TextRows
 from tests.models.transformer.continued_texts import (
     EOS,
@@ -32,7 +36,6 @@ from tests.models.transformer.small_models import (
     language_model_task,
     sentences,
 )
-from tests.support.cases import exhaustive
 from tests.support.errors import fails
 from tests.training.toy_run import make_task
 
@@ -48,35 +51,47 @@ def model(splits: int) -> Any:
     return p.Instantiate()
 
 
-def one_by_one(task: Any, damage: float = 0.0) -> list[list[int]]:
-    """Returns the texts, each continued alone, in one call.
+@functools.cache
+def expected() -> list[list[int]]:
+    """Returns the texts, each continued alone, in one call."""
+    task = model(1)
 
-    `damage` is added to the states before.
-    """
-
-    @functools.partial(tf.function, autograph=False, reduce_retracing=True)
-    def run(rows: Any) -> Any:
+    def run(rows: TextRows) -> Any:
         num_rows, num_tokens = tf.unstack(tf.shape(rows.ids))
         theta = task.Values()
         states = task.TextStates(theta, num_rows, num_tokens)
-        states = tf.nest.map_structure(lambda x: x + damage, states)
         with ForwardContext(do_eval=True):
             rows, _ = task.ContinueTexts(
                 theta, rows, states, tensors(SAMPLING), EOS, num_tokens
             )
         return rows.ids
 
+    field = tf.TensorSpec([1], tf.int32)
+    any_length = TextRows(tf.TensorSpec([1, None], tf.int32), *[field] * 4)
+    traced = tf.function(run, autograph=False).get_concrete_function(any_length)
     texts = []
     for number, prompt in enumerate(PROMPTS):
         rows = text_rows(prompt_batch([prompt]), SAMPLING.max_tokens, EOS)
-        (ids,) = run(rows._replace(numbers=tf.constant([number]))).numpy().tolist()
+        (ids,) = traced(rows._replace(numbers=tf.constant([number]))).numpy().tolist()
         texts.append(up_to_end(ids, len(prompt), SAMPLING))
     return texts
 
 
+def short_calls(
+    task: Any, batch_size: int, num_groups: int | None, tokens_per_call: int
+) -> ContinuousBatch:
+    """Returns rows that continue by a few tokens in each call, also of prompts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tested, "_TOKENS_PER_CALL", tokens_per_call)
+        patch.setattr(sample_decode, "_CHUNK_SIZE", 6)
+        return continuous_batch(task, batch_size, num_groups)
+
+
 @functools.cache
-def expected() -> list[list[int]]:
-    return one_by_one(model(1))
+def two_stages() -> tuple[Any, ContinuousBatch]:
+    """Returns a task in two stages, and three rows in which it continues texts."""
+    task = model(2)
+    return task, short_calls(task, 3, None, 4)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -99,31 +114,8 @@ def test_texts_are_of_many_lengths() -> None:
     assert min(new) < SAMPLING.max_tokens / 2
 
 
-@pytest.mark.parametrize(
-    ("splits", "batch_size", "num_groups", "tokens_per_call"),
-    [
-        (2, 3, None, 4),
-        exhaustive(1, 1, 1, 16),
-        exhaustive(1, 3, 1, 1),
-        exhaustive(1, 9, 2, 5),
-        exhaustive(2, 1, 3, 3),
-        exhaustive(2, 2, 2, 16),
-        exhaustive(2, 5, 4, 2),
-        exhaustive(3, 4, None, 7),
-        exhaustive(4, 6, None, 3),
-    ],
-)
-def test_texts_are_those_of_one_by_one(
-    monkeypatch: pytest.MonkeyPatch,
-    splits: int,
-    batch_size: int,
-    num_groups: int | None,
-    tokens_per_call: int,
-) -> None:
+def assert_texts_are_those_of_one_by_one(batch: ContinuousBatch) -> None:
     """Also call after call, with prompts in another order."""
-    monkeypatch.setattr(tested, "_TOKENS_PER_CALL", tokens_per_call)
-    monkeypatch.setattr(sample_decode, "_CHUNK_SIZE", 6)
-    batch = continuous_batch(model(splits), batch_size, num_groups)
     assert continued(batch, PROMPTS, SAMPLING) == expected()
     assert continued(batch, PROMPTS[:2], SAMPLING) == expected()[:2]
     likeliest = SAMPLING._replace(temperature=0.0)
@@ -131,8 +123,48 @@ def test_texts_are_those_of_one_by_one(
     assert backwards[::-1] == continued(batch, PROMPTS, likeliest)
 
 
-def test_what_a_row_has_read_before_does_not_matter() -> None:
-    assert one_by_one(model(2), damage=np.nan) == expected()
+def test_texts_are_those_of_one_by_one() -> None:
+    _, batch = two_stages()
+    assert_texts_are_those_of_one_by_one(batch)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    ("splits", "batch_size", "num_groups", "tokens_per_call"),
+    [
+        (1, 1, 1, 16),
+        (1, 3, 1, 1),
+        (1, 9, 2, 5),
+        (2, 1, 3, 3),
+        (2, 2, 2, 16),
+        (2, 5, 4, 2),
+        (3, 4, None, 7),
+        (4, 6, None, 3),
+    ],
+)
+def test_texts_are_those_of_one_by_one_in_any_rows(
+    splits: int, batch_size: int, num_groups: int | None, tokens_per_call: int
+) -> None:
+    batch = short_calls(model(splits), batch_size, num_groups, tokens_per_call)
+    assert_texts_are_those_of_one_by_one(batch)
+
+
+def test_what_a_row_has_read_before_does_not_matter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, batch = two_stages()
+    first_states = batch._first_states
+
+    def damaged(state: Any) -> Any:
+        with tf.device(state.backing_device):
+            return state + np.nan
+
+    monkeypatch.setattr(
+        batch,
+        "_first_states",
+        lambda *sizes: tf.nest.map_structure(damaged, first_states(*sizes)),
+    )
+    assert continued(batch, PROMPTS, SAMPLING) == expected()
 
 
 def test_tokens_beyond_the_vocabulary_are_never_drawn() -> None:
@@ -143,15 +175,19 @@ def test_tokens_beyond_the_vocabulary_are_never_drawn() -> None:
 
 
 def test_scores_that_are_not_finite_are_refused() -> None:
-    task = model(1)
-    task.pipeline.cells[-1].vars.b.assign(tf.fill([NUM_TOKENS], np.nan))
-    with fails(UserNumberError, path="score"):
-        continued(continuous_batch(task, 3), PROMPTS, SAMPLING)
+    task, batch = two_stages()
+    bias = task.pipeline.cells[-1].vars.b
+    before = bias.numpy().copy()
+    bias.assign(tf.fill([NUM_TOKENS], np.nan))
+    try:
+        with fails(UserNumberError, path="score"):
+            continued(batch, PROMPTS, SAMPLING)
+    finally:
+        bias.assign(before)  # Other tests use the task, too.
 
 
 def test_states_stay_on_their_devices() -> None:
-    task = model(2)
-    batch = continuous_batch(task, 3)
+    task, batch = two_stages()
     cells = placed_cells(task.pipeline, task.Values().pipeline)
     # Keys and values of two groups.
     devices = [cell.device for cell in cells if cell.has_states for _ in range(2)] * 2
@@ -165,7 +201,8 @@ def test_states_stay_on_their_devices() -> None:
 
 def test_no_group_waits_for_another() -> None:
     """Their loops are in one function, beside one another."""
-    graph = continuous_batch(model(2), 3)._continued.graph
+    _, batch = two_stages()
+    graph = batch._continued.graph
     has_loops = []
     for function in graph.as_graph_def().library.function:
         shapes = ((x, x.attr["output_shapes"].list.shape) for x in function.node_def)

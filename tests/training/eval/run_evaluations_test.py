@@ -116,15 +116,35 @@ def test_checkpoints_are_evaluated_as_they_are_restored(logdir: Path) -> None:
     assert read_metrics(logdir / "evaler") == logged_tests(logdir)
 
 
-def test_the_best_is_found(tmp_path: Path) -> None:
-    train_toy(tmp_path, interval_steps=1, best_metric="-loss")
-    losses = {line["step"]: line["loss"] for line in logged_tests(tmp_path)}
-    (found,) = evaluate(tmp_path, checkpoint="best")
-    best_path = tmp_path / "best.json"
+@pytest.fixture(scope="module")
+def followed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Any]]:
+    """A run of which all evaluations are compared, and what a follower found."""
+    logdir = tmp_path_factory.mktemp("runs") / "followed"
+    with ThreadPoolExecutor(1) as pool:
+        following = pool.submit(evaluate, logdir, follow_seconds=300)
+        train_toy(logdir, interval_steps=1, best_metric="-loss")
+        return logdir, following.result()
+
+
+def test_a_running_trainer_is_followed_to_its_end(
+    followed: tuple[Path, list[Any]],
+) -> None:
+    logdir, found = followed
+    assert found[-1]["step"] == STEPS
+    expected = logged_tests(logdir)
+    assert all(line in expected for line in found)
+
+
+def test_the_best_is_found(tmp_path: Path, followed: tuple[Path, list[Any]]) -> None:
+    logdir = shutil.copytree(followed[0], tmp_path / "run")
+    shutil.rmtree(logdir / "evaler")
+    losses = {line["step"]: line["loss"] for line in logged_tests(logdir)}
+    (found,) = evaluate(logdir, checkpoint="best")
+    best_path = logdir / "best.json"
     best = read_best(best_path)
     best_path.write_text(json.dumps(best | {"step": best["step"] ^ 1}))
     with fails(UserDamageError, path=str(best_path)):  # Another was used once.
-        evaluate(tmp_path, checkpoint="best")
+        evaluate(logdir, checkpoint="best")
     assert found["loss"] == min(losses.values())
     assert losses[found["step"]] == found["loss"]
 
@@ -195,16 +215,6 @@ def test_outputs_that_do_not_depend_on_the_input_are_warned_of_once(
 def test_a_run_without_a_best_is_refused(finished: Path) -> None:
     with fails(path="--checkpoint", got="best"):
         evaluate(finished, checkpoint="best")
-
-
-def test_a_running_trainer_is_followed_to_its_end(tmp_path: Path) -> None:
-    with ThreadPoolExecutor(1) as pool:
-        following = pool.submit(evaluate, tmp_path / "run", follow_seconds=300)
-        train_toy(tmp_path / "run", interval_steps=1)
-        found = following.result()
-    assert found[-1]["step"] == STEPS
-    expected = logged_tests(tmp_path / "run")
-    assert all(line in expected for line in found)
 
 
 def test_a_run_that_has_not_started_is_refused(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,14 @@ def test_a_complete_run_ends_at_once(tmp_path: Path) -> None:
     trainer.sleep(0)
     assert follow(trainer, tmp_path) == [40]
     assert trainer.now == 0
+
+
+def test_the_newest_is_seen_without_patience(tmp_path: Path) -> None:
+    """Once it was not, because a clock moves between two looks at it."""
+    (tmp_path / f"{stem_of(10)}.index").touch()
+    ticks = itertools.count()
+    seen = new_checkpoints(tmp_path, lambda: 40, 0, lambda: next(ticks) * 1e-9)
+    assert [*seen] == [10]
 
 
 def test_a_run_that_never_starts_is_given_up(tmp_path: Path) -> None:

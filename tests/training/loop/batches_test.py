@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -89,6 +90,19 @@ def test_a_resumed_run_starts_at_its_input_position(
     assert set(data.starts) == {(3, "before 3")}
 
 
+def test_a_resumed_run_tells_of_other_test_data(
+    placed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logdir = shutil.copytree(placed, tmp_path / "resumed")
+    counts = []
+    for steps, text in ((4, "a"), (5, "b")):
+        fingerprint, lines = SimpleNamespace(text=text), list[str]()
+        monkeypatch.setattr(Input, "data_fingerprint", fingerprint, raising=False)
+        run(make_task(max_steps=steps), PositionedInput(), logdir, lines.append)
+        counts.append(sum("the test data" in line for line in lines))
+    assert counts == [0, 1]
+
+
 @pytest.mark.exhaustive
 def test_a_position_changes_nothing_else_and_may_come_and_go(
     placed: Path, tmp_path: Path
@@ -105,15 +119,14 @@ def test_a_position_changes_nothing_else_and_may_come_and_go(
     assert saved_bytes(tmp_path / "plain", 6)["input_place"].strip(b"\0") == b""
 
 
-def test_skipped_batches_count_for_the_position(tmp_path: Path) -> None:
-    data = PositionedInput()
-    _train(data, tmp_path, 1)
-    file = tmp_path / "skipped_batches.json"
-    file.write_text('[{"after_step": 2, "num_batches": 2}]\n')
-    (tmp_path / "checkpoints" / "record.json").unlink()
-    _train(data, tmp_path, 3)
-    assert (4, "before 4") in data.starts
-    assert saved_bytes(tmp_path, 3)["input_place"] == b"before 5"
+def test_skipped_batches_count_for_the_position(placed: Path, tmp_path: Path) -> None:
+    logdir, data = shutil.copytree(placed, tmp_path / "run"), PositionedInput(7)
+    file = logdir / "skipped_batches.json"
+    file.write_text('[{"after_step": 4, "num_batches": 2}]\n')
+    (logdir / "checkpoints" / "record.json").unlink()
+    _train(data, logdir, 5)
+    assert (6, "before 6") in data.starts
+    assert saved_bytes(logdir, 5)["input_place"] == b"before 7"
 
 
 def test_an_input_may_inherit_a_place_and_have_batches_of_its_own() -> None:

@@ -43,32 +43,44 @@ def bad_batches(*steps: int) -> list[NestedMap]:
     return [batch(n, np.nan if n + 1 in steps else 1.0) for n in range(STEPS)]
 
 
+BAD, LAST, KILLED = (4, 5, 7), 8, 5  # Steps of the run that several tests use.
+
+
 @pytest.fixture(scope="module")
-def skipping(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of five steps, of which it skipped the last two."""
-    logdir = tmp_path_factory.mktemp("runs") / "skipping"
-    task = _task(max_skipped_steps=2, max_steps=5)
-    run(task, Input(*bad_batches(4, 5)), logdir)
-    return logdir
+def skipping(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """A run of eight steps, of which it skipped three, and its log."""
+    logdir, logged = tmp_path_factory.mktemp("runs") / "skipping", list[str]()
+    run(_skipping_task(), Input(*bad_batches(*BAD)), logdir, logged.append)
+    return logdir, logged
 
 
-def test_steps_that_are_not_finite_are_skipped(tmp_path: Path, skipping: Path) -> None:
-    logged: list[str] = []
-    task = _task(max_skipped_steps=2)
-    run(task, Input(*bad_batches(4, 5, 9)), tmp_path / "whole", logged.append)
+def _skipping_task() -> BaseTask:
+    return _task(max_skipped_steps=2, max_steps=LAST, keep_checkpoints=LAST)
+
+
+def _killed(logdir: Path, copy: Path) -> Path:
+    """Returns a copy of a run as if killed after step 5, with later metrics."""
+    shutil.copytree(logdir, copy)
+    for step in range(KILLED + 1, LAST + 1):
+        for path in copy.glob(f"checkpoints/ckpt-{step:08d}.*"):
+            path.unlink()
+    return copy
+
+
+def test_steps_that_are_not_finite_are_skipped(
+    tmp_path: Path, skipping: tuple[Path, list[str]]
+) -> None:
+    logdir, logged = skipping
     skipped = [line for line in logged if line.startswith("Skipped")]
-    assert len(skipped) == 3
+    assert len(skipped) == len(BAD)
     assert re.search(r"step 4\b.*\bnan\b.*input\[0\]", skipped[0])
-    made = [n for n in range(1, STEPS + 1) if n not in (4, 5, 9)]
-    assert _steps(tmp_path / "whole") == made
+    assert _steps(logdir) == [n for n in range(1, LAST + 1) if n not in BAD]
 
     # A run resumed in between ends in the same bytes.
-    task = _task(max_skipped_steps=2)
-    parts = shutil.copytree(skipping, tmp_path / "parts")
-    run(task, Input(*bad_batches(4, 5, 9)), parts)
-    assert saved_bytes(tmp_path / "parts", STEPS) == saved_bytes(
-        tmp_path / "whole", STEPS
-    )
+    parts = _killed(logdir, tmp_path / "parts")
+    assert saved_steps(parts)[-1] == KILLED
+    run(_skipping_task(), Input(*bad_batches(*BAD)), parts)
+    assert saved_bytes(parts, LAST) == saved_bytes(logdir, LAST)
 
 
 def test_weights_that_are_not_finite_make_such_a_step(tmp_path: Path) -> None:
@@ -94,8 +106,8 @@ def test_a_negative_weight_ends_the_run_after_saving_it(tmp_path: Path) -> None:
     assert saved_steps(tmp_path) == [4]
 
 
-def test_a_skipped_step_changes_no_weight(skipping: Path) -> None:
-    before, after = saved_bytes(skipping, 3), saved_bytes(skipping, 4)
+def test_a_skipped_step_changes_no_weight(skipping: tuple[Path, list[str]]) -> None:
+    before, after = (saved_bytes(skipping[0], step) for step in (3, 4))
     changed = {name for name in before if before[name] != after[name]}
     assert changed == {"global_step", "skipped_steps"}
 
@@ -140,9 +152,11 @@ def test_the_advised_clipping_is_not_refused(
     assert re.findall(r"clip_\w+", info.value.hint) == 2 * clippings
 
 
-def test_a_resumed_run_continues_the_count(tmp_path: Path, skipping: Path) -> None:
+def test_a_resumed_run_continues_the_count(
+    tmp_path: Path, skipping: tuple[Path, list[str]]
+) -> None:
     """Once each start counted from 0 again."""
-    logdir = shutil.copytree(skipping, tmp_path / "run")
+    logdir = _killed(skipping[0], tmp_path / "run")
     with pytest.raises(UserNumberError, match=r"step 6\b.*\bnan\b"):
         run(_task(max_skipped_steps=2), Input(*bad_batches(4, 5, 6, 7)), logdir)
 
@@ -160,28 +174,6 @@ SPIKING = {"loss_spike_factor": 4.0, "save_interval_steps": SAVED}
 def _with_spikes(*numbers: int) -> Input:
     """Returns more batches than steps; those at some indices are bad."""
     return Input(*[batch(n, 1e3 if n in numbers else 1.0) for n in range(STEPS + 10)])
-
-
-def test_a_run_rolls_back_before_a_spike_and_skips_the_batches(
-    tmp_path: Path,
-) -> None:
-    logged: list[str] = []
-    run(_task(**SPIKING), _with_spikes(SPIKE - 1), tmp_path / "run", logged.append)
-    assert any(re.match(r"Rolled back\b.*step 6\b.*step 8\b", line) for line in logged)
-    file = tmp_path / "run" / "skipped_batches.json"
-    assert json.loads(file.read_text()) == [{"after_step": 6, "num_batches": 2}]
-    assert _steps(tmp_path / "run") == list(range(1, STEPS + 1))
-
-    # A run without these batches is the same.
-    kept = [batch(n) for n in range(STEPS + 10) if n not in (6, 7)]
-    run(_task(**SPIKING), Input(*kept), tmp_path / "without")
-    assert saved_bytes(tmp_path / "run", STEPS) == saved_bytes(
-        tmp_path / "without", STEPS
-    )
-    ours, theirs = (
-        (tmp_path / name / "metrics.jsonl").read_text() for name in ("run", "without")
-    )
-    assert ours == theirs
 
 
 def test_a_run_without_a_checkpoint_rolls_back_to_its_start(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 
 from lingvo_pipe.training.checkpoint.checkpointer import Checkpointer
+from lingvo_pipe.training.run.metrics_log import read_metrics
 from lingvo_pipe.training.run.run_parts import read_parts
 from lingvo_pipe.training.step.train_step import TrainStep
 from tests.training.injected_faults import before_calls, empty
@@ -21,14 +24,16 @@ STEPS, SPIKE, SAVED = 12, 8, 6
 DATA = Input(*[batch(n, 1e3 if n == SPIKE - 1 else 1.0) for n in range(STEPS + 10)])
 
 
-def _run(logdir: Path, log: Callable[[str], None] | None = None) -> None:
+def _run(
+    logdir: Path, log: Callable[[str], None] | None = None, data: Input = DATA
+) -> None:
     task = make_task(
         max_steps=STEPS,
         save_interval_steps=SAVED,
         report_interval_steps=1,
         loss_spike_factor=4.0,
     )
-    run(task, DATA, logdir, log)
+    run(task, data, logdir, log)
 
 
 def _content(logdir: Path) -> list[Any]:
@@ -40,10 +45,34 @@ def _content(logdir: Path) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
-    logdir = tmp_path_factory.mktemp("whole")
-    _run(logdir)
-    return _content(logdir)
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """The directory and the log of a run that nothing has interrupted."""
+    logdir, logged = tmp_path_factory.mktemp("runs") / "finished", list[str]()
+    _run(logdir, logged.append)
+    return logdir, logged
+
+
+@pytest.fixture(scope="module")
+def whole(finished: tuple[Path, list[str]]) -> list[Any]:
+    return _content(finished[0])
+
+
+def test_a_run_rolls_back_before_a_spike_and_skips_the_batches(
+    tmp_path: Path, finished: tuple[Path, list[str]], whole: list[Any]
+) -> None:
+    logdir, logged = finished
+    assert any(re.match(r"Rolled back\b.*step 6\b.*step 8\b", line) for line in logged)
+    file = logdir / "skipped_batches.json"
+    assert json.loads(file.read_text()) == [{"after_step": 6, "num_batches": 2}]
+    trained = [r["step"] for r in read_metrics(logdir) if r["split"] == "train"]
+    assert trained == list(range(1, STEPS + 1))
+
+    # A run without these batches is the same.
+    kept = [batch(n) for n in range(STEPS + 10) if n not in (6, 7)]
+    _run(tmp_path, data=Input(*kept))
+    variables, metrics, _ = whole
+    assert saved_bytes(tmp_path, STEPS) == variables
+    assert (tmp_path / "metrics.jsonl").read_text() == metrics
 
 
 def test_a_signal_before_a_spike(
@@ -88,23 +117,16 @@ def test_a_checkpoint_that_cannot_be_written_before_a_spike(
 
 
 def test_a_damaged_checkpoint_after_a_roll_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, finished: tuple[Path, list[str]], whole: list[Any]
 ) -> None:
     """The batches that were skipped after it stay skipped."""
-    calls = iter(range(1, 1000))
-
-    def stop() -> None:
-        if next(calls) == SPIKE + 1:  # The first step after the roll-back.
-            raise KeyboardInterrupt
-
-    before_calls(monkeypatch, TrainStep, "__call__", stop)
-    with pytest.raises(KeyboardInterrupt):
-        _run(tmp_path)
-    monkeypatch.undo()
+    logdir = shutil.copytree(finished[0], tmp_path / "run")
+    for path in logdir.glob(f"checkpoints/ckpt-{STEPS:08d}.*"):
+        path.unlink()  # As if killed after the roll-back.
     skipped = [{"after_step": SAVED, "num_batches": SPIKE - SAVED}]
-    assert json.loads((tmp_path / "skipped_batches.json").read_text()) == skipped
-    empty(tmp_path / f"checkpoints/ckpt-{SAVED:08d}.index")
+    assert json.loads((logdir / "skipped_batches.json").read_text()) == skipped
+    empty(logdir / f"checkpoints/ckpt-{SAVED:08d}.index")
     logged: list[str] = []
-    _run(tmp_path, logged.append)
+    _run(logdir, logged.append)
     assert "Resumed from step 0." in logged
-    assert json.loads((tmp_path / "skipped_batches.json").read_text()) == skipped
+    assert _content(logdir) == whole

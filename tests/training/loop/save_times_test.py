@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lingvo_pipe.training.checkpoint.checkpointer import Checkpointer
 from lingvo_pipe.training.loop.batches import BatchGroups
 from lingvo_pipe.training.loop.save_times import SaveRequest, SaveTimes
 from lingvo_pipe.training.task.task_params import train_params
 from tests.training.toy_run import STEPS, Input, batch, make_task, run
+
+PATIENCE = 60.0  # Seconds, on a busy machine.
 
 
 def test_a_checkpoint_is_due_when_seconds_have_passed_since_the_last() -> None:
@@ -44,3 +48,34 @@ def test_a_worker_stays_while_the_next_batch_is_awaited(
     monkeypatch.setattr(BatchGroups, "next", asking)
     run(make_task(), Input(*map(batch, range(STEPS))), tmp_path, save_request=request)
     assert answers == [False] * STEPS
+
+
+def test_a_worker_stays_until_the_last_checkpoint_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Writing may not have begun when the run evaluates its last step."""
+    request, answers = SaveRequest(patience=0.0), list[bool]()
+    original = Checkpointer._delete_remains
+
+    def asking(self: Checkpointer) -> None:
+        end = time.monotonic() + PATIENCE
+        while not request.is_saved and time.monotonic() < end:
+            time.sleep(0.01)
+        answers.append(request.ask())
+        original(self)
+
+    monkeypatch.setattr(Checkpointer, "_delete_remains", asking)
+    task = make_task(save_interval_steps=2 * STEPS)
+    run(task, Input(*map(batch, range(STEPS))), tmp_path, save_request=request)
+    assert answers == [False]
+    assert request.ask()
+
+
+def test_a_run_waits_for_the_restart_that_it_has_saved_for() -> None:
+    request, answers = SaveRequest(patience=99.0), iter([False, False, True])
+    assert request.ask()  # Before the first step nothing is lost.
+    request.is_saved = False
+    assert not request.ask()
+    request.wait_for_restart(lambda: next(answers))
+    assert [*answers] == []
+    assert not request.is_asked

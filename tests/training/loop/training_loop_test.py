@@ -15,7 +15,8 @@ from lingvo_pipe.training.checkpoint.restored_weights import restore_weights
 from lingvo_pipe.training.eval.evaluation import Evaluation
 from lingvo_pipe.training.optim.keras_optimizer import OptimizerParams
 from lingvo_pipe.training.run.metrics_log import read_metrics
-from lingvo_pipe.training.run.run_classes import read_class_names
+from lingvo_pipe.training.run.run_classes import read_class_names, write_class_names
+from lingvo_pipe.training.task.placement import describe_run
 from tests.support.cases import exhaustive
 from tests.support.errors import fails
 from tests.training.injected_faults import before_calls
@@ -69,10 +70,10 @@ def test_wrong_shapes_are_found_before_anything_is_written(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_reported_is_on_disk_before_a_checkpoint_is_saved(
-    tmp_path, monkeypatch
-):
-    """Otherwise a crash of the machine leaves a gap that no resumed run fills."""
+@pytest.fixture(scope="module")
+def reported(tmp_path_factory):
+    """A run that reports each step, and what was on disk before each checkpoint."""
+    logdir = tmp_path_factory.mktemp("runs") / "reported"
     sync, synced, found = os.fsync, {}, []
 
     def note(descriptor):
@@ -80,14 +81,22 @@ def test_what_is_reported_is_on_disk_before_a_checkpoint_is_saved(
         synced[os.fstat(descriptor).st_ino] = os.fstat(descriptor).st_size
 
     def look():
-        file = (tmp_path / "metrics.jsonl").stat()
+        file = (logdir / "metrics.jsonl").stat()
         found.append(
-            (len(read_metrics(tmp_path)), synced.get(file.st_ino) == file.st_size)
+            (len(read_metrics(logdir)), synced.get(file.st_ino) == file.st_size)
         )
 
-    monkeypatch.setattr(os, "fsync", note)
-    before_calls(monkeypatch, AsyncSaver, "save", look)
-    run(make_task(report_interval_steps=1), DATA, tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", note)
+        before_calls(patch, AsyncSaver, "save", look)
+        task = make_task(report_interval_steps=1, histogram_interval_steps=2)
+        run(task, DATA, logdir)
+    return logdir, found
+
+
+def test_what_is_reported_is_on_disk_before_a_checkpoint_is_saved(reported):
+    """Otherwise a crash of the machine leaves a gap that no resumed run fills."""
+    _, found = reported
     assert found == [(n, True) for n in range(1, STEPS + 1)]
 
 
@@ -203,12 +212,10 @@ def test_a_wrong_source_is_found_before_anything_is_written(tmp_path, source):
     assert not (tmp_path / "new").exists()
 
 
-def test_frozen_parameters_are_counted_separately(tmp_path):
-    logged: list[str] = []
-    task = make_task(max_steps=1, bprop_variable_filter="/cells_1/")
-    run(task, DATA, tmp_path, logged.append)
+def test_frozen_parameters_are_counted_separately():
+    task = make_task(bprop_variable_filter="/cells_1/")
     # 5 * 2 + 2 of the last layer; 3 * 5 + 5 of the other.
-    assert logged[0].startswith("parameters: 12 and 20 frozen; ")
+    assert describe_run(task).startswith("parameters: 12 and 20 frozen; ")
 
 
 def _histograms(logdir):
@@ -218,10 +225,9 @@ def _histograms(logdir):
     )
 
 
-def test_histograms_are_written_if_requested(tmp_path, source):
-    run(make_task(histogram_interval_steps=2), DATA, tmp_path)
+def test_histograms_are_written_if_requested(reported, source):
     names = sorted(make_task().TrainedVariables())
-    assert _histograms(tmp_path) == [(2, name) for name in names]
+    assert _histograms(reported[0]) == [(2, name) for name in names]
     assert _histograms(source) == []
 
 
@@ -232,14 +238,13 @@ def test_progress_shows_the_utilization_of_stages(tmp_path, capfd):
     assert all(0 < int(percent) <= 100 for percent in shown)
 
 
-def test_slots_that_copy_weights_copy_another_runs(tmp_path):
+def test_slots_that_copy_weights_copy_another_runs(tmp_path, reported):
     """Once step 1 put the random initial weights back."""
-    run(make_task(max_steps=1), DATA, tmp_path / "source")
     free = make_task(
         optimizer=OptimizerParams("ScheduleFreeAdamW"),
         learning_rate=1e-6,
         max_steps=1,
-        init_from_checkpoint_override=str(tmp_path / "source"),
+        init_from_checkpoint_override=str(reported[0]),
     )
     run(free, DATA, tmp_path / "run")
     start, end = (saved_bytes(tmp_path / "run", step) for step in (0, 1))
@@ -248,21 +253,24 @@ def test_slots_that_copy_weights_copy_another_runs(tmp_path):
         np.testing.assert_allclose(after, before, atol=1e-5)
 
 
-def test_a_run_whose_checkpoints_are_removed_starts_anew(tmp_path):
+def test_a_run_whose_checkpoints_are_removed_starts_anew(tmp_path, reported):
     """Once batches that the earlier try had skipped stayed skipped."""
-    data: Any = Input(batch(0))
+    logdir = shutil.copytree(reported[0], tmp_path / "run")
+    data: Any = Input(*map(batch, range(STEPS)))
     data.class_names = ["bee", "cat"]
-    run(make_task(max_steps=1), data, tmp_path)
+    write_class_names(logdir, data)
     data.class_names = ["ant", "bee"]
-    shutil.rmtree(tmp_path / "checkpoints")
-    skipped, params = tmp_path / "skipped_batches.json", tmp_path / "params.txt"
+    shutil.rmtree(logdir / "checkpoints")
+    skipped, params = logdir / "skipped_batches.json", logdir / "params.txt"
     skipped.write_text('[{"after_step": 0, "num_batches": 2}]\n')
     model, text = params.read_text().split("\n", 1)
     params.write_text(f"{model}\n# since step 1: a\n{text}")
     lines: list[str] = []
-    run(make_task(max_steps=1), data, tmp_path, lines.append)
+    run(make_task(report_interval_steps=1), data, logdir, lines.append)
     assert not skipped.exists()
-    assert read_class_names(tmp_path) == data.class_names
+    assert read_class_names(logdir) == data.class_names
     assert "since step" not in params.read_text()
     (line,) = (line for line in lines if line.startswith("No checkpoint"))
-    assert re.search(r"step 1\b.*\b2 skipped batches\b.*\b1 earlier change", line)
+    assert re.search(r"step 3\b.*\b2 skipped batches\b.*\b1 earlier change", line)
+    assert saved_bytes(logdir, STEPS) == saved_bytes(reported[0], STEPS)
+    assert read_metrics(logdir) == read_metrics(reported[0])

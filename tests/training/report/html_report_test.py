@@ -1,8 +1,11 @@
 """The page about a run is well-formed, escaped and complete."""
 
 import base64
+import errno
+import fcntl
 import json
 import math
+import os
 import re
 from html.parser import HTMLParser
 
@@ -156,6 +159,22 @@ def test_each_metric_has_a_curve_for_each_split(tmp_path):
     # The best of a falling loss is the last; other metrics have no known direction.
     rows = [text for text in page.texts if text in ("0.1", "50")]
     assert rows.count("0.1") >= 2
+
+
+def test_what_was_written_of_a_replaced_run_are_no_steps(tmp_path):
+    directory = started(tmp_path)
+    for path, step in ((tmp_path, 20), (directory.evaler_path, 539)):
+        with MetricsLog(path) as log:
+            log.write(step, "test", {"loss": 0.5})
+    assert "20 of 50 steps" in report(directory).texts
+
+
+def test_a_page_is_written_where_nothing_can_be_locked(tmp_path, monkeypatch):
+    def refuse(descriptor, operation):
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    assert MODEL in report(started(tmp_path)).texts
 
 
 def test_values_that_are_not_finite_are_noted(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -75,3 +76,19 @@ def test_lost_and_changed_lines_are_refused(logdir: Path, lost: str) -> None:
     with fails(UserDamageError, path=str(path)) as info:
         _record(logdir).check({5})
     assert "record.json" in info.value.hint
+
+
+def test_other_test_data_are_told_once(logdir: Path) -> None:
+    """Once a best evaluation on easier data stayed the best, without a line."""
+
+    def resume(text: str | None) -> str:
+        record = _record(logdir)
+        record.check({5})
+        fingerprint = text and SimpleNamespace(text=text)
+        line = record.test_data_warning(SimpleNamespace(data_fingerprint=fingerprint))
+        record.write()
+        return line
+
+    # Runs of old versions, and inputs without a fingerprint, have none.
+    lines = [resume(text) for text in ("a", "a", "b", "b", None, "a")]
+    assert [line.partition(":")[0] for line in lines] == ["", "", "warning", "", "", ""]

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import tempfile
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from lingvo_pipe.core.errors import UserDamageError, UserValueError
 from lingvo_pipe.training.eval.run_weights import open_run
 from lingvo_pipe.training.run.run_directory import RunDirectory
 from tests.support.errors import fails
+from tests.training.lock_holder import hold_lock
 
 LONG_NAME, LONG_PATH = "x" * 300, "/".join(["x" * 200] * 25)
 NO_DIRECTORY = os.strerror(errno.ENOTDIR)
@@ -123,17 +123,10 @@ def test_an_error_of_damaged_params_names_their_file(tmp_path):
     assert info.value.got == "bogus"
 
 
-def _hold(directory: Path, pipe: Connection) -> None:
-    lock = RunDirectory(directory, "toy.Toy")
-    lock.lock()
-    pipe.send(os.getpid())
-    pipe.recv()
-
-
 def test_a_lock_is_held_until_its_process_is_killed(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
-    holder = context.Process(target=_hold, args=(tmp_path, there))
+    holder = context.Process(target=hold_lock, args=(tmp_path, there))
     holder.start()
     try:
         number = here.recv()

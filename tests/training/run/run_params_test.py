@@ -1,9 +1,10 @@
-"""No text that a run holds makes its reader import a module."""
+"""A run's values are read as trained, and none makes its reader import a module."""
 
 from __future__ import annotations
 
 import dataclasses
 import enum
+import math
 import random
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,11 @@ from absl import logging
 import model_registry
 from lingvo_pipe.hyperparams import templates, value_text
 from lingvo_pipe.hyperparams.text_entries import Entry
+from lingvo_pipe.training.run.changed_params import check_changes
 from lingvo_pipe.training.run.run_directory import RunDirectory
 from lingvo_pipe.training.run.run_params import _is_plain, params_of_run
 from tests.support.cases import exhaustive
+from tests.support.errors import fails
 
 _MODEL = "image.digits.AmoebaNetDigits"
 _TRAPS = [
@@ -70,6 +73,40 @@ def test_a_run_names_nothing_to_import(tmp_path: Path, value: str) -> None:
 @pytest.mark.parametrize("value", ["/data/a", ["/a", "type/a/B"], {1: 2, "a": 3}])
 def test_plain_values_are_taken(tmp_path: Path, value: Any) -> None:
     assert _data_dir_of_run(tmp_path, repr(value)) == value
+
+
+@pytest.mark.parametrize(
+    ("by_class", "trained"), [(0.1, 0), (0, 0.1), (1, 0.5), (1, math.inf), (0.5, 1)]
+)
+def test_a_number_has_the_type_of_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_class: float, trained: float
+) -> None:
+    """Once it was read like the class's number, and the weights were refused."""
+    registered, path = model_registry.GetParams, "task.label_smoothing"
+
+    def get_params(name: str, dataset: str) -> Any:
+        return registered(name, dataset).Set(**{path: by_class})
+
+    monkeypatch.setattr(model_registry, "GetParams", get_params)
+    directory = RunDirectory(tmp_path, _MODEL)
+    model = get_params(_MODEL, "Train").Set(**{path: trained})
+    directory.write_params(model.ToText())
+    value = params_of_run(directory, "Test").Get(path)
+    assert (type(value), value) == (type(trained), trained)
+
+
+def test_an_integer_equals_the_float_that_the_command_line_reads() -> None:
+    assert check_changes("a : 0\nb : -7\n", "a : 0.0\nb : -7.0\n", []) == []
+    for before, now in (
+        ("0", "1.0"),
+        ("0", "-0.0"),
+        ("1", "True"),
+        (str(2**53), str(2**53 + 1)),
+    ):
+        with fails(path="a"):
+            check_changes(f"a : {before}\n", f"a : {now}\n", [])
+    with fails(path="a"):  # It was an int of a param of ints.
+        check_changes("a : 8\n", "a (float) : 8.0\n", [])
 
 
 def test_transforms_that_are_not_taken_are_told(

@@ -27,9 +27,9 @@ def steps(path: Path) -> list[tuple[int, int]]:
     return [(part.after_step, part.last_step) for part in read_parts(path)]
 
 
-def test_each_start_is_a_part_and_one_without_steps_is_none(tmp_path: Path) -> None:
+def test_each_start_is_a_part(tmp_path: Path) -> None:
     path, logged = RunDirectory(tmp_path, "toy.Toy").parts_path, list[str]()
-    for last in (1, STEPS, STEPS):
+    for last in (1, STEPS):
         run(make_task(max_steps=last), DATA, tmp_path, logged.append)
     assert not any("kind of device" in line for line in logged)
     assert steps(path) == [(0, 1), (1, STEPS)]

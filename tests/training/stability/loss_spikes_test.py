@@ -45,6 +45,11 @@ def test_negative_losses_have_spikes_too() -> None:
     assert _is_spike(spikes, 2.1)
 
 
+def test_data_that_a_model_knows_by_heart_have_no_spikes() -> None:
+    """Once any loss above 0 ended such a run."""
+    assert not _is_spike(_spikes(3.0, *[0.0] * 20), 1e-9)
+
+
 def test_a_few_losses_do_not_suffice() -> None:
     spikes = _spikes(2.0, 1, 1, 1, 1)
     assert not _is_spike(spikes, 100)

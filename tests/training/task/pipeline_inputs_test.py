@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -81,8 +82,12 @@ class Text:
     element_spec = Sentences.element_spec.target
 
 
-_TRANSLATION = (translation_task, Sentences(), {"source": 7, "target": 5})
-_TEXT = (language_model_task, Text(), {"target": 5})
+_TRANSLATION = (
+    functools.partial(translation_task, num_layers=1),
+    Sentences(),
+    {"source": 7, "target": 5},
+)
+_TEXT = (functools.partial(language_model_task, num_layers=1), Text(), {"target": 5})
 
 
 @pytest.mark.parametrize(
@@ -93,6 +98,7 @@ _TEXT = (language_model_task, Text(), {"target": 5})
         exhaustive(*_TEXT, None),
         (*_TEXT, "measured"),
     ],
+    ids=["translation", "translation-measured", "text", "text-measured"],
 )
 def test_maps_of_inputs_have_a_text_form(
     make: Callable[[], InstantiableParams],
