@@ -135,4 +135,5 @@ def elastic_job(
         member.cluster,
         worker_watch(member, restarts, save, policy),
         tqdm.tqdm.write,
+        member.ends_with_trainer,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import math
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -17,7 +18,6 @@ from lingvo_pipe.cli.job_devices import (
     JobDevices,
     count_of,
     first_line,
-    kind_text,
 )
 from lingvo_pipe.core.error_causes import FULL_DISK
 from lingvo_pipe.core.errors import UserClusterError, UserValueError, Words
@@ -31,7 +31,11 @@ from lingvo_pipe.fault_tolerance.worker_watch import WorkerWatch, own_client_num
 from lingvo_pipe.hyperparams import InstantiableParams
 from lingvo_pipe.pipeline.devices.cluster import device_kinds
 from lingvo_pipe.pipeline.devices.cluster_spec import Cluster
-from lingvo_pipe.pipeline.devices.device_kind import DeviceKind, kind_differences
+from lingvo_pipe.pipeline.devices.device_kind import (
+    DeviceKind,
+    kind_differences,
+    without_host,
+)
 from lingvo_pipe.pipeline.devices.device_names import (
     device_name,
     device_names,
@@ -58,7 +62,8 @@ class ElasticJob:
     """A job that restarts on the devices that are left.
 
     It waits or ends if it has fewer than `min_devices` devices. Without a `cluster`
-    it runs on this machine alone.
+    it runs on this machine alone. If `ends_workers`, workers end when it no longer
+    answers, even if it uses none.
     """
 
     def __init__(
@@ -69,19 +74,24 @@ class ElasticJob:
         cluster: Cluster | None,
         watch: WorkerWatch | None,
         log: Callable[[str], None],
+        ends_workers: bool = False,
     ) -> None:
         self._min_devices, self._policy = min_devices, policy
         self._restarts, self._cluster, self._log = restarts, cluster, log
-        self.watch = watch
+        self.watch, self._ends_workers = watch, ends_workers
         self._devices: JobDevices | None = None
         self._signal: FirstSignal | None = None
         self._used: Sequence[str] = ()
 
-    def resume(self, parts: Sequence[RunPart]) -> None:
-        """Keeps the kind of device on which the run was trained so far, if it was."""
-        if parts and parts[-1].device_kinds and not self._policy.left_out.kind:
+    def resume(self, parts: Sequence[RunPart], on_hosts: bool = False) -> None:
+        """Keeps the kind of device on which the run was trained so far, if it was.
+
+        If `on_hosts`, the hosts of GPUs compute results too (see `device_kinds`).
+        """
+        kinds = parts[-1].device_kinds if parts else []
+        if kinds and not self._policy.left_out.kind:
             hint = "Leave --elastic out: the run was trained on several kinds."
-            self._set_kind(parts[-1].device_kinds, hint)
+            self._set_kind(kinds if on_hosts else list(map(without_host, kinds)), hint)
 
     def choose(
         self, pipeline: InstantiableParams, flag: int | Sequence[str] | None
@@ -116,8 +126,8 @@ class ElasticJob:
                 hint="Run it where more such devices are left, or leave --elastic out.",
             )
         if cluster is not None and all(x.worker is None for x in device_names(names)):
-            if cluster.trainer is not None:
-                answer_workers(cluster.trainer)
+            if self._ends_workers:
+                answer_workers(cluster)
             cluster = None
         if len(names) < number:
             set_cut(pipeline, cut_for(len(left), complete, shards))
@@ -147,11 +157,12 @@ class ElasticJob:
             raise
 
     def _set_kind(self, kinds: Sequence[DeviceKind], hint: str) -> None:
-        if any(kind_differences(kinds[:1], [kind]) for kind in kinds):
+        differences = [kind_differences(kinds[:1], [kind]) for kind in kinds]
+        if texts := list(itertools.chain(*differences)):
             raise UserValueError(
                 path="--elastic",
                 expected="devices of one kind and model, since others change the bytes",
-                got=Words(" and ".join(map(kind_text, kinds))),
+                got=Words("; ".join(texts)),
                 hint=hint,
             )
         left_out = self._policy.left_out

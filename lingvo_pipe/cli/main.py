@@ -37,6 +37,7 @@ _START = ProcessStart.now()
 
 def main(argv: Sequence[str]) -> None:
     """Checks the flags before TensorFlow is imported, and runs their job."""
+    exit_on_sigterm()  # Until the job handles signals itself.
     if not FLAGS["verbosity"].present:
         logging.set_verbosity(logging.WARNING)
     with errors_as_lines():
@@ -59,7 +60,6 @@ def _serve(member: Membership, cluster: Cluster) -> None:
 
 
 def _run_job(member: Membership) -> None:
-    exit_on_sigterm()  # Until the run handles signals itself.
     if FLAGS.profile_step is not None:
         count_cpu_memory()
     if FLAGS.mode == "train" and not FLAGS.list_models:

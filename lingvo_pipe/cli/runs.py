@@ -105,7 +105,7 @@ class Run:
 
     @property
     def step(self) -> int:
-        """The step of the newest checkpoint, or 0."""
+        """The step of the newest checkpoint, even a damaged one, or 0."""
         return max(steps_in(self._directory.checkpoints_path), default=0)
 
     @property

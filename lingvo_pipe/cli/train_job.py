@@ -76,7 +76,8 @@ def _build(
     if request.elastic is not None:
         check_elastic(pipeline)
         before = RunDirectory(path, request.name, allow_foreign)
-        request.elastic.resume(read_parts(before.parts_path))
+        on_hosts = model.task.train.offload_slots
+        request.elastic.resume(read_parts(before.parts_path), on_hosts)
     auto = AutoParams(pipeline, lambda: RunDirectory(path, request.name, allow_foreign))
     note = place_model(model, request)
     train_input = model.input.Instantiate()

@@ -36,7 +36,7 @@ from lingvo_pipe.training.task.base_task import BaseTask
 from lingvo_pipe.training.task.image_checks import labels_explained
 from lingvo_pipe.training.task.input_checks import checked_batches
 from lingvo_pipe.training.task.pipeline_inputs import configure_inputs
-from lingvo_pipe.training.task.protocols import GeneratingTask
+from lingvo_pipe.training.task.protocols import PromptInput
 from lingvo_pipe.training.task.task_params import plain_task, whole_task
 
 
@@ -120,33 +120,43 @@ def write_texts(
     if output is not None:
         check_writable(output, "--output_file")
     lines = _read_lines(input_file)
-    sampling = DEFAULT_SAMPLING._replace(**settings)
-    check_sampling(sampling, "--")
-    if sampling.temperature == 0:
-        drawn = {k: v for k, v in settings.items() if k in ("top_k", "top_p", "seed")}
-        _refuse(drawn, "a --temperature above 0")
     log_to = sys.stdout if output else sys.stderr
     use = dataclasses.replace(use, writes=False)
-    prepared = _prepare(request, use, check_text_input, log_to)
-    task, data, directory, steps, log = prepared
+    task, data, directory, steps, log = _prepare(
+        request, use, lambda data: _check_texts(data, language, settings), log_to
+    )
     check_vocabulary(directory.path, data)
     (step,) = steps
-    if isinstance(task, GeneratingTask):
-        _refuse({"target_language": language}, "a model that translates")
+    batch_size = data.params.batch_size
+    if isinstance(data, PromptInput):
         log(f"Continuing {len(lines):,} lines with the checkpoint of step {step}.")
-        texts = TextGenerator(task, data, data.params.batch_size)(lines, sampling)
+        sampling = DEFAULT_SAMPLING._replace(**settings)
+        texts = TextGenerator(task, data, batch_size)(lines, sampling)
     else:
-        _refuse(settings, "a language model")
         log(f"Translating {len(lines):,} lines with the checkpoint of step {step}.")
-        texts = Translator(task, data, data.params.batch_size)(lines, language)
+        texts = Translator(task, data, batch_size)(lines, language)
     # If the vocabulary keeps texts unchanged, a text may have newlines.
     text = "".join(f"{' '.join(text.splitlines())}\n" for text in texts)
     if output is None:
-        sys.stdout.buffer.write(text.encode())
-        sys.stdout.flush()
+        # Not by sys.stdout, which may lose lines of a log (see `keep_output`).
+        with open(sys.stdout.fileno(), "wb", closefd=False) as file:
+            file.write(text.encode())
     else:
         write_output(output, text)
         log(f"Wrote {output}.")
+
+
+def _check_texts(data: Any, language: str | None, settings: Mapping[str, Any]) -> None:
+    """Raises ValueError if no model of texts reads `data`, or a flag does not fit it.
+
+    A language model reads a PromptInput.
+    """
+    check_text_input(data)
+    if isinstance(data, PromptInput):
+        _refuse({"target_language": language}, "a model that translates")
+        check_sampling(DEFAULT_SAMPLING._replace(**settings), "--")
+    else:
+        _refuse(settings, "a language model")
 
 
 def _refuse(settings: Mapping[str, Any], expected: str) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from lingvo_pipe.core.atomic_file import write_atomically
-from lingvo_pipe.core.error_text import user_message
-from lingvo_pipe.core.errors import UserValueError, Words
+from lingvo_pipe.core.error_text import error_text, user_message
+from lingvo_pipe.core.errors import UserValueError, Words, exit_code_of
 from lingvo_pipe.core.regular_file import naming
 
 
@@ -42,12 +42,16 @@ def enter_user_folder() -> None:
 
 
 @contextlib.contextmanager
-def program(argv: Sequence[str], *expected: type[Exception]) -> Iterator[None]:
+def program(
+    argv: Sequence[str], *expected: type[Exception], code: int = 1
+) -> Iterator[None]:
     """Ends the program with one line if the block raises an error of an expected kind.
 
     Expected are errors that a user can correct, any ValueError, and the types in
-    `expected`. An argument besides the program's name in `argv` is an error. The block
-    runs in the user's working directory, also under Bazel.
+    `expected`. Below an ImportError are the lines of the user's own code that led to
+    it. The exit code is the error's, or `code` if that is larger. An argument besides
+    the program's name in `argv` is an error. The block runs in the user's working
+    directory, also under Bazel.
     """
     enter_user_folder()
     try:
@@ -57,11 +61,17 @@ def program(argv: Sequence[str], *expected: type[Exception]) -> Iterator[None]:
             )
         yield
     except Exception as error:
-        is_expected = isinstance(error, (ValueError, *expected))
-        line = str(error) if is_expected else user_message(error)
-        if line is None:
+        text = user_message(error)
+        if isinstance(error, (ValueError, *expected)):
+            is_import = isinstance(error, ImportError)
+            text = error_text(error) if is_import else str(error)
+        if text is None:
             raise
-        sys.exit(f"error: {line}")
+        code = max(code, exit_code_of(error))
+        if code == 1:
+            sys.exit(f"error: {text}")
+        print(f"error: {text}", file=sys.stderr)
+        sys.exit(code)
 
 
 def check_writable(path: Path, flag: str) -> None:
@@ -74,7 +84,9 @@ def check_writable(path: Path, flag: str) -> None:
         if path.is_dir():
             problem = "that is a directory"
         elif _is_replaced(path):
-            with tempfile.TemporaryFile(dir=path.parent):
+            if _is_open(path):
+                problem = "this program writes there already"
+            with tempfile.TemporaryFile(dir=_resolved(path).parent):
                 pass
         elif not os.access(path, os.W_OK):
             problem = "that is not writable"
@@ -89,14 +101,31 @@ def check_writable(path: Path, flag: str) -> None:
 
 
 def write_output(path: Path, content: str | bytes) -> None:
-    """Writes a file that the user names, as a whole, or into a link, pipe or device."""
+    """Writes a file that the user names, as a whole, or into a pipe or device.
+
+    At a link, writes what it leads to, which may not exist yet.
+    """
     if _is_replaced(path):
-        write_atomically(path, content)
+        write_atomically(_resolved(path), content)
         return
     with naming(path):
         path.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
 def _is_replaced(path: Path) -> bool:
-    """Returns whether nothing but a regular file is at `path`, or nothing at all."""
-    return not path.is_symlink() and (path.is_file() or not path.exists())
+    """Returns whether a regular file, or nothing, is at `path` or its link's end."""
+    return path.is_file() or not path.exists()
+
+
+def _is_open(path: Path) -> bool:
+    """Returns whether a file is one that this process has open, as with /dev/stdout.
+
+    A new file in its place would be without what is printed later. Standard input is
+    left out, since its file may be replaced by what is made from it.
+    """
+    streams = (x for x in Path("/dev/fd").glob("*") if x.name != "0" and x.exists())
+    return path.exists() and any(map(path.samefile, streams))
+
+
+def _resolved(path: Path) -> Path:
+    return Path(os.path.realpath(path))

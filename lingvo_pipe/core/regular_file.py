@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from lingvo_pipe.core.activity import activity
 from lingvo_pipe.core.errors import UserDamageError, UserError, UserValueError, Words
 
 # Errors if something else is in a file's place, or if access is denied.
@@ -118,7 +119,8 @@ def locked_folder(path: Path) -> Iterator[None]:
     """
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        with contextlib.suppress(OSError):
+        waiting = activity(f"waiting for another process's work in {path}")
+        with contextlib.suppress(OSError), waiting:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:

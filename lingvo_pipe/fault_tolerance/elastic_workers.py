@@ -84,8 +84,8 @@ class ElasticWorkers:
         """Returns texts about the workers without which a job would run, by number.
 
         These workers do not answer, are leaving or do not fit the job, or they are the
-        fewest without which all workers reach each other. A worker that was lost again
-        is absent until there is progress, if the job can continue without it.
+        fewest without which all workers reach each other. Workers that were lost again
+        are absent until there is progress, if the job can continue without them.
         """
         texts = workers.silent()
         for task in workers.answering:
@@ -94,7 +94,9 @@ class ElasticWorkers:
                 texts[task] = f"{workers.name(task)}, which is leaving"
             elif misfit := self.needs.misfit(task):
                 texts[task] = f"{workers.name(task)}, which does not fit: {misfit}"
-            elif self._was_lost(task) and not self.needs.lack([*texts, task]):
+        again = sorted(self._lost_again().difference(texts))
+        if again and not self.needs.lack([*texts, *again]):
+            for task in again:
                 texts[task] = f"{workers.name(task)}, which was lost again"
         usable = [task for task in workers.answering if task not in texts]
         for task in fewest_to_leave_out(workers.cut_pairs(usable)):
@@ -108,11 +110,11 @@ class ElasticWorkers:
 
         If so, `workers` no longer searches for them. Each worker has `lost_seconds`
         since it became absent, but at most `left` seconds from now. The job does not
-        wait if it has all its devices.
+        wait for a worker that was lost again, or if it has all its devices.
         """
-        now, left_out = self._clock(), self.left_out.workers
+        now, gone = self._clock(), {*self.left_out.workers, *self._lost_again()}
         self._since = {task: self._since.get(task, now) for task in absent}
-        waiting = [t for i, t in self._since.items() if i not in left_out]
+        waiting = [t for i, t in self._since.items() if i not in gone]
         last = max(waiting, default=None)
         if last is None or self.needs.is_complete(absent):
             self.wait = 0.0
@@ -136,19 +138,12 @@ class ElasticWorkers:
         workers = tuple(sorted({*self.left_out.workers, *tasks}))
         self.left_out = dataclasses.replace(self.left_out, workers=workers)
 
-    def lose(self, tasks: Collection[int]) -> bool:
-        """Leaves out those lost workers that were lost before, without progress since.
-
-        Returns whether there are any. Otherwise a worker that dies whenever it is used
-        would end the job.
-        """
+    def lose(self, tasks: Collection[int]) -> None:
+        """Counts a loss of these workers, so `absent` knows which are lost again."""
         left_out, progress = self.left_out, self._progress()
         before = left_out.lost if left_out.lost_at == progress else ()
-        lost = tuple(sorted({*before, *tasks}))
+        lost = (*before, *tasks)
         self.left_out = dataclasses.replace(left_out, lost=lost, lost_at=progress)
-        again = {*before}.intersection(tasks)
-        self.leave_out(again)
-        return bool(again)
 
     def added(self, workers: LostWorkers) -> list[str]:
         """Returns the names of the workers with which the job must restart now.
@@ -196,10 +191,11 @@ class ElasticWorkers:
         self._problems = problems
         return [task for task, problem in problems.items() if not problem]
 
-    def _was_lost(self, task: int) -> bool:
-        left_out = self.left_out
-        is_lost = task in left_out.workers and task in left_out.lost
-        return is_lost and left_out.lost_at == self._progress()
+    def _lost_again(self) -> set[int]:
+        """Returns the workers that were lost more than once without progress since."""
+        lost, lost_at = self.left_out.lost, self.left_out.lost_at
+        again = {task for task in lost if lost.count(task) > 1}
+        return again if lost_at == self._progress() else set()
 
     def _misfit(self, task: int) -> str:
         misfit = self.needs.misfit(task)

@@ -18,7 +18,8 @@ class LeftOut:
     misfit: str = ""  # Why it does not fit, as a phrase.
     # The job's `DeviceKind`, or {} before devices are chosen. Another changes bytes.
     kind: dict[str, str] = field(default_factory=dict)
-    lost: tuple[int, ...] = ()  # Workers that were lost since the progress `lost_at`.
+    # Workers that ended alone since the progress `lost_at`, once for each time.
+    lost: tuple[int, ...] = ()
     lost_at: str = ""
 
     @classmethod

@@ -155,8 +155,9 @@ class LostWorkers:
         self._turns = itertools.count()
         self.used, self._used_questions = list(range(len(self._names))), questions
         self.left_out: frozenset[int] = frozenset()
-        # The workers that `lost` named last, without those that are only cut off.
-        self.lost_tasks: Sequence[int] = ()
+        # The worker that `lost` named last, if it has ended, and no other was lost. A
+        # network rather loses several workers at once, or leaves them silent.
+        self.ended_alone: Sequence[int] = ()
 
     def absent(self) -> dict[int, str]:
         """Returns the names of the workers that do not answer within some seconds.
@@ -214,7 +215,9 @@ class LostWorkers:
         identities = [self._known[i] for i in self.used]
         changes = list(map(self._change, answers, identities))
         changed = zip(self.used, changes, strict=True)
-        self.lost_tasks = [task for task, change in changed if change]
+        lost_tasks = [task for task, change in changed if change]
+        is_one = len(lost_tasks) == 1 and Answer() not in answers
+        self.ended_alone = lost_tasks if is_one else []
         if not any(changes):
             changes = self._forgetful()
         pairs = zip(self.used, changes, strict=True)

@@ -252,8 +252,7 @@ class WorkerWatch:
         if self._elastic is not None:
             seconds = self._elastic.lost_seconds
             waits = f"waits {seconds:g} s at most for workers that are missing"
-            if self._elastic.lose(self._workers.lost_tasks):
-                self._restarts.discount()  # It goes on without them.
+            self._elastic.lose(self._workers.ended_alone)
             variables = self._elastic.left_out.variables()
         self._write(f"This process {waits}, and {self._then}.")
         self._restarts.again(

@@ -11,7 +11,8 @@ Any class with these four can be a model's input. Further members are optional:
   or a fingerprint of the data, for a warning if they have changed. TrainBatches then
   takes the text as a second argument, `place`.
 - `data_fingerprint`: a DataFingerprint of the data, by which a resumed run notices that
-  its test data have changed.
+  its test data have changed. An inherited one does not count for a class with
+  EvalBatches of its own. Define it in the same class.
 """
 
 from typing import Protocol

@@ -22,7 +22,7 @@ class CutModel(PlainAttributes):
     _cells: ModelCells
     _pipes: pipelines.Pipelines
     _offload_slots: bool
-    _traced: dict[tuple[Any, ...], Any]  # Functions, and marks of what is prepared.
+    _made_for_cells: dict[tuple[Any, ...], Any]  # What new cells need anew.
     _takes_turns = False  # Whether another PipelinedModel has moved the variables.
 
     @property
@@ -65,7 +65,7 @@ class CutModel(PlainAttributes):
         """
         check_strategy(self.model)
         is_new = self._structure != structure_of(self.model)
-        if is_new and self._traced:
+        if is_new and self._made_for_cells:
             self._pipes.warn_of_change(self.name)
         if is_new or (trains and self._trained != trainable_flags(self.model)):
             self._cut_again()
@@ -77,7 +77,7 @@ class CutModel(PlainAttributes):
         before = placement.Storage(variables)
         self._pipes.make(cells)
         storage = placement.Storage(variables)
-        self.__dict__.update(_cells=cells, _traced={}, _storage=storage)
+        self.__dict__.update(_cells=cells, _made_for_cells={}, _storage=storage)
         if before.has_moved:
             placement.forget_functions(self.model)
 

@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.core.nests import present
-from lingvo_pipe.keras.cells.row_seed import SeedState, draws_of_rows
+from lingvo_pipe.keras.cells.row_seed import SeedState, draws_of_rows, is_unordered
 
 _MASKS = ("padding_mask", "decoder_padding_mask")
 _TOKENS = dict(zip(_MASKS, ("token_ids", "decoder_token_ids"), strict=True))
@@ -111,6 +111,8 @@ class _DrawScope(keras.StatelessScope):
             raise _sampler_error(f"an update of {variable.path}")
         if id(variable) in self._after:
             raise _sampler_error("several draws from one SeedGenerator")
+        if is_unordered(value):
+            raise _sampler_error("SeedGenerator.next(ordered=False)")
         self._after[id(variable)] = value
 
     @property

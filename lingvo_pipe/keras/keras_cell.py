@@ -126,8 +126,7 @@ class KerasCell(BaseLayer):
         losses += self._penalties(variable_values)
         if losses:  # Each is a mean over the micro-batch, or Keras's sum of a vector.
             # In float64, B gradients of 1 / B add up to 1 in all digits of a float32.
-            dtype = tf.float64 if calls.shares_variables else tf.float32
-            total = tf.add_n([tf.reduce_sum(tf.cast(x, dtype)) for x in losses])
+            total = tf.add_n([tf.reduce_sum(tf.cast(x, tf.float64)) for x in losses])
             rows = context.num_rows or tf.shape(given[0])[0]
             self.AddLoss("keras_losses", tf.fill([rows], total))
         return tuple(

@@ -60,15 +60,11 @@ _NO_SUMS = ("PearsonCorrelation", "ConcordanceCorrelation")
 class LossAndMetrics:
     """The loss and metrics of one call of `compile`."""
 
-    def __init__(
-        self,
-        graph: private_names.Functional,
-        loss: Any,
-        metrics: Any,
-        exact_losses: bool | str,
-    ):
-        """Takes a model's graph, and the loss and metrics that Keras has compiled."""
-        self._graph, self._metrics = graph, metrics
+    _graph: private_names.Functional  # Of the model that `outputs` has run last.
+
+    def __init__(self, loss: Any, metrics: Any, exact_losses: bool | str):
+        """Takes the loss and metrics that Keras has compiled."""
+        self._metrics = metrics
         self._loss = NoLoss() if loss is None else loss
         self.dtype = wide_dtype(tf.as_dtype(self._loss.dtype))  # The reported loss's.
         self._exact_losses = exact_losses
@@ -79,7 +75,11 @@ class LossAndMetrics:
         self._functions: dict[tuple[int, int], Callable[..., NestedMap]] = {}
 
     def outputs(self, model: keras.Model, x: Any) -> Any:
-        """Returns the specs of a model's outputs, and notes if layers add losses."""
+        """Returns the specs of a model's outputs.
+
+        Notes how these are nested, and if layers add losses. Both change with layers.
+        """
+        self._graph = private_names.graph_of(model)
 
         def run(x: Any) -> Any:
             with keras.StatelessScope(collect_losses=True) as scope:

@@ -121,10 +121,7 @@ class PipelinedModel(CutModel):
 
     def get_config(self) -> dict[str, Any]:
         """Raises TypeError, because only the plain model can be saved and cloned."""
-        hint = (
-            "Use its attribute `model`; `save` writes that, too. OrbaxCheckpoint needs "
-            "save_weights_only=True."
-        )
+        hint = "Use its attribute `model`; `save` writes that, too."
         raise UserTypeError("A PipelinedModel cannot be cloned or saved.", hint=hint)
 
     def compile(self, *args: Any, jit_compile: Any = False, **kwargs: Any) -> None:
@@ -145,28 +142,28 @@ class PipelinedModel(CutModel):
         arguments = private_names.compile_arguments(self.model)
         super().compile(**arguments, jit_compile=False)
         self._place_slots()
-        placement.initialize_others([*arguments.values(), kwargs.get("sampler")])
+        owners = *arguments.values(), kwargs.get("sampler"), self.metrics
+        placement.initialize_others(owners)
         self.__dict__["_compilation"] = LossAndMetrics(
-            private_names.graph_of(self.model),
-            self._compile_loss,
-            self._compile_metrics,
-            self._exact_losses,
+            self._compile_loss, self._compile_metrics, self._exact_losses
         )
 
+    @tf.autograph.experimental.do_not_convert
     def train_step(self, data: Any) -> dict[str, Any]:
         """Trains on a mini-batch and returns the metrics."""
         data, optimizer = self._prepared(data, trains=True), self.optimizer
-        self._pipes.warn_of_few(pipelines.num_rows_of(data))
         scale, dtype = loss_scale(optimizer), self._compilation.dtype
         with self._context(trains=True):
-            pipe, *args = self._pipeline_arguments(data, scale)
-            result = pipe.ComputeGradients(pipe.vars, *args)
+            pipe, inputs, *args = self._pipeline_arguments(data, scale)
+            self._pipes.warn_of_few(pipelines.num_examples_of(inputs))
+            result = pipe.ComputeGradients(pipe.vars, inputs, *args)
             pipe.PostTrainingStepUpdate(result.accumulated)
         loss = apply_gradients(
             optimizer, self._weights, pipe.vars, result, scale, dtype
         )
         return self._results(data, loss, result.metrics)
 
+    @tf.autograph.experimental.do_not_convert
     def test_step(self, data: Any) -> dict[str, Any]:
         """Evaluates a mini-batch and returns the metrics."""
         data = self._prepared(data, trains=False)
@@ -179,6 +176,7 @@ class PipelinedModel(CutModel):
             loss += tf.cast(penalty, loss.dtype)
         return self._results(data, loss, metrics)
 
+    @tf.autograph.experimental.do_not_convert
     def predict_step(self, data: Any) -> Any:
         """Returns the model's outputs, `[B, ...]` each."""
         with tf.init_scope():
@@ -201,13 +199,12 @@ class PipelinedModel(CutModel):
         self._cut_if_new()
         new = Generation(self.model, num_groups, len({*self.pipeline.devices}))
         key = "generate", num_groups, new.num_groups
-        return self._traced.setdefault(key, new)(*args, **options)
+        return self._made_for_cells.setdefault(key, new)(*args, **options)
 
     def make_train_function(self, force: bool = False) -> None:
         """Sets `train_function`. It trains what is trainable now. `fit` calls this."""
         is_new = self.train_function is None or force
         self._cut_if_new(trains=is_new)
-        check_gradients(self.model, self.pipeline.params.num_micro_batches)
         if is_new:
             self.train_function = self._new_function(self.train_step)
 
@@ -229,23 +226,24 @@ class PipelinedModel(CutModel):
         If `step` was traced before, it is traced anew: settings of layers may differ.
         """
         check_steps(self)
-        if any(step in key for key in self._traced):
+        if any(step in key for key in self._made_for_cells):
             self._cut_again()
 
         def run(iterator: Iterator[Any]) -> Any:
             data = tree.map_structure(pipelines.as_tensor, next(iter(iterator)))
             self._place_again()
             key = step, pipelines.text_of_specs(data)
-            if key not in self._traced:
+            if key not in self._made_for_cells:
                 # If the step made variables, tf.function would trace it twice.
                 if step != self.predict_step:
                     self._prepared(data, trains=step == self.train_step)
                 # Each shape has its own graph. If one tf.function held them all,
                 # TensorFlow would warn of retracing.
                 function = tf.function(step, autograph=False)
-                self._traced[key] = function.get_concrete_function(data)
+                traced = function.get_concrete_function(data)
+                self._made_for_cells[key] = traced
             try:
-                return self._traced[key](data)
+                return self._made_for_cells[key](data)
             except tf.errors.OpError as error:
                 if may_be_diagnosed(error):
                     with contextlib.suppress(FloatingPointError):
@@ -281,17 +279,18 @@ class PipelinedModel(CutModel):
         The step may be called by a user's own loop, also in a tf.function.
         """
         data = tree.map_structure(pipelines.as_tensor, data)
+        loss_key, slots_key = ("loss", pipelines.text_of_nesting(data)), ("slots",)
         with tf.init_scope():
             self._cut_if_new(trains and self.train_function is None)
-            loss, slots = ("loss", pipelines.text_of_nesting(data)), ("slots",)
-            if loss not in self._traced:
-                self._build_compilation(data)
-                self._traced[loss] = True
-            if trains and slots not in self._traced:
+            if trains and slots_key not in self._made_for_cells:
+                check_gradients(self.model, self.pipeline.params.num_micro_batches)
                 if not self.optimizer.built:  # A callback may have built it.
                     self.optimizer.build(self._weights)
                 self._place_slots()
-                self._traced[slots] = True
+                self._made_for_cells[slots_key] = True
+            if loss_key not in self._made_for_cells:
+                self._build_compilation(data)
+                self._made_for_cells[loss_key] = True
         return data
 
     def _build_compilation(self, data: Any) -> None:

@@ -226,7 +226,8 @@ def with_stages(
         return p
     num_stages = len(stages) if isinstance(stages, (list, tuple)) else stages
     # The pipeline refuses other values, and another number of names.
-    if all(map(is_count, (num_stages, devices, replicas, per_device))):
+    counts = num_stages, devices, replicas, per_device
+    if all(map(is_count, counts)) and num_stages % per_device == 0:
         needed = num_stages // per_device * replicas
         if number != needed:
             expected = f"{needed}, as splits={stages} needs"
@@ -275,10 +276,10 @@ def num_examples_of(inputs: Sequence[Any]) -> int:
     return sizes.pop()
 
 
-def num_rows_of(data: Any) -> int:
-    """Returns the number of examples in an element of a dataset for `fit`."""
+def num_rows_of(data: Any) -> tf.Tensor:
+    """Returns the number of examples by which Keras weights a loss, int32 `[]`."""
     x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
-    return next(value for value in tree.flatten(x) if value is not None).shape[0]
+    return tf.shape(next(value for value in tree.flatten(x) if value is not None))[0]
 
 
 def specs_of(data: Any) -> tuple[Any, Any, Any]:

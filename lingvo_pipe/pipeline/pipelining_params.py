@@ -200,8 +200,15 @@ def make_layout(p: InstantiableParams, path: str) -> Layout:
         ValueError: if params are invalid, or no stages fit into `memory_limit`.
     """
     check_each_param(p, path)
+    num_cells = len(p.cell_tpl)
     layout = _checked_layout(p, path)
     warn_of_offload(p, path, layout.schedule, layout.boundaries, layout.offloaded)
+    if p.state_dtype is not None and len(p.cell_tpl) > num_cells:
+        text = (
+            "%s.state_dtype: training and evaluation round between slices, too; "
+            "decoding and exports run whole layers, so their results differ."
+        )
+        tf.get_logger().warning(text, path)
     return layout
 
 

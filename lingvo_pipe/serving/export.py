@@ -100,6 +100,7 @@ def export_model(
         signatures["generate"] = generate_function(task, data)
     path.parent.mkdir(parents=True, exist_ok=True)
     with locked_folder(path.parent):
+        _put_back(path)
         scratch = path.with_name(f".{path.name}.incomplete")
         remove(scratch)
         tf.saved_model.save(module, str(scratch), signatures=signatures)
@@ -111,13 +112,23 @@ def export_model(
 
 def _replace(path: Path, scratch: Path) -> None:
     """Puts `scratch` in the place of `path`, which is absent for a moment alone."""
-    replaced = path.with_name(f".{path.name}.replaced")
+    replaced = _aside(path)
     remove(replaced)
     with contextlib.suppress(FileNotFoundError):
         path.rename(replaced)
     scratch.rename(path)
     sync(path.parent)
     remove(replaced)
+
+
+def _put_back(path: Path) -> None:
+    """Puts back the model that was at `path`, if an exporter died in that moment."""
+    if not path.exists() and _aside(path).exists():
+        _aside(path).rename(path)
+
+
+def _aside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.replaced")
 
 
 def predictions(task: BaseTask, batch: NestedMap) -> dict[str, tf.Tensor]:

@@ -138,7 +138,7 @@ class TrainedModel:
             prompts: the beginnings of K texts.
             max_tokens: most tokens that follow a prompt. A text may end earlier.
             temperature: divides the scores before a token is drawn; 0 takes the
-                likeliest token.
+                likeliest token, so that `top_k`, `top_p` and `seed` have no effect.
             top_k: draws from this number of likeliest tokens; 0 is all.
             top_p: draws from the likeliest tokens that have this probability together
                 (1904.09751, section 3.1).
@@ -146,7 +146,7 @@ class TrainedModel:
 
         Raises:
             TypeError: if the model is no language model, or the prompts are no texts.
-            ValueError: if a setting is out of its range.
+            ValueError: if a setting is out of its range, or has no effect.
             FloatingPointError: if a score is not finite.
         """
         sampling = Sampling(max_tokens, temperature, top_k, top_p, seed)

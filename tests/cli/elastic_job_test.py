@@ -98,9 +98,9 @@ def _job(
     left_out: LeftOut,
     workers: int = 0,
     min_devices: int = 1,
-    trainer: str | None = None,
+    ends_workers: bool = False,
 ) -> ElasticJob:
-    cluster = Cluster(tuple(f"host{i}:1" for i in range(workers)), trainer)
+    cluster = Cluster(tuple(f"host{i}:1" for i in range(workers)))
     policy = ElasticWorkers(1.0, 1.0, left_out, lambda: "", lambda line: None)
     watch: Any = Watch()
     restarts: Any = FakeRestarts()
@@ -111,6 +111,7 @@ def _job(
         cluster if workers else None,
         watch if workers else None,
         lambda line: None,
+        ends_workers,
     )
 
 
@@ -155,19 +156,19 @@ def test_devices_of_workers_that_the_cluster_lacks_are_refused() -> None:
         _job(LeftOut(kind=CPU), workers=2).choose(_pipeline(), names)
 
 
-@pytest.mark.parametrize("trainer", [None, "host:1"])
+@pytest.mark.parametrize("ends_workers", [True, False])
 def test_devices_of_this_process_need_no_workers(
-    monkeypatch: pytest.MonkeyPatch, trainer: str | None
+    monkeypatch: pytest.MonkeyPatch, ends_workers: bool
 ) -> None:
     """Workers of a scheduler end if nobody answers at the trainer's address."""
-    answered: list[str] = []
+    answered: list[Cluster] = []
     monkeypatch.setattr(elastic_job, "answer_workers", answered.append)
     names = ["cpu:0", "worker:0/cpu:0"]
-    job = _job(LeftOut(workers=(0,)), workers=1, trainer=trainer)
+    job = _job(LeftOut(workers=(0,)), workers=1, ends_workers=ends_workers)
     chosen = job.choose(_pipeline(), names)
     assert chosen.devices == [device_name("cpu:0").full]
     assert chosen.cluster is None
-    assert answered == ([trainer] if trainer else [])
+    assert len(answered) == ends_workers
 
 
 def test_a_complete_job_may_need_no_workers() -> None:
@@ -274,13 +275,25 @@ def test_a_job_has_one_kind_of_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(elastic_job, "device_kinds", lambda *unused: two)
     job = _job(LeftOut())
     job.choose(_pipeline(), 2)
-    with fails(path="--elastic"):
+    with fails(path="--elastic", got="model: Old before, New now"):
         job.use([ONE])
     with fails(path="--elastic") as error:
         _job(LeftOut()).resume([RunPart(0, "", device_kinds=two)])
     assert "--devices" not in error.value.hint  # The run has both kinds already.
     unknown = {"type": "GPU", "model": ""}
     _job(LeftOut()).resume([RunPart(0, "", device_kinds=[two[0], unknown])])
+
+
+def test_hosts_count_only_while_they_have_slots() -> None:
+    """A run may go on without task.train.offload_slots, on GPUs of any host."""
+    gpu = {"type": "GPU", "model": "Old"}
+    kinds = [{**gpu, "host's processor": name} for name in ("Six", "Seven")]
+    parts = [RunPart(0, "", device_kinds=kinds)]
+    with fails(path="--elastic"):
+        _job(LeftOut()).resume(parts, on_hosts=True)
+    job = _job(LeftOut())
+    job.resume(parts)
+    assert job._policy.left_out.kind == gpu
 
 
 def test_a_job_keeps_the_kind_of_its_run() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from lingvo_pipe.cli.lasting_output import _LastingFile
 from lingvo_pipe.training.run.metrics_log import read_metrics
 from tests.support.command_line import (
+    DIGITS,
     ROOT,
     SMALL,
     CommandLine,
@@ -73,6 +75,37 @@ def test_a_full_disk_under_the_log_loses_lines_alone() -> None:
     with _LastingFile(descriptor, []) as file:
         assert file.write(b"line\n") == 5
     os.close(descriptor)
+
+
+# The decoder with a model that repeats the lines, on a full disk.
+DECODER = """
+import os, sys
+from types import SimpleNamespace
+from lingvo_pipe import trainer
+from lingvo_pipe.cli import use_jobs
+
+def prepare(*unused):
+    data = SimpleNamespace(params=SimpleNamespace(batch_size=1))
+    log = lambda line: print(line, file=sys.stderr)
+    return None, data, SimpleNamespace(path=None), [1], log
+
+use_jobs._prepare = prepare
+use_jobs.check_vocabulary = lambda path, data: None
+use_jobs.Translator = lambda *unused: lambda lines, language: lines
+os.dup2(os.open("/dev/full", os.O_WRONLY), 1)
+trainer.run()
+"""
+
+
+def test_a_full_disk_under_texts_is_an_error(tmp_path: Path) -> None:
+    """Once they were lost like lines of a log, and the exit code was 0."""
+    (tmp_path / "texts").write_text("a\n")
+    flags = (DIGITS, "--logdir=run", "--job=decoder", "--input_file=texts")
+    run = CommandLine(tmp_path).run("-c", DECODER, *flags)
+    *_, line = run.errors.splitlines()
+    assert run.code == 1
+    assert line.startswith("error: ")
+    assert os.strerror(errno.ENOSPC) in line
 
 
 @pytest.mark.exhaustive

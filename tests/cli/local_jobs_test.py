@@ -105,7 +105,7 @@ def any_device() -> Iterator[None]:
 def logdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of a run of the greedy scheme."""
     path = tmp_path_factory.mktemp("runs") / "greedy"
-    train_model(_request(), str(path))
+    assert train_model(_request(), str(path)) is True
     return path
 
 
@@ -119,7 +119,7 @@ def test_params_tell_the_scheme_and_the_plain_cells(logdir: Path) -> None:
 
 def test_the_same_command_again_changes_nothing(logdir: Path) -> None:
     before = read_metrics(logdir), saved_variables(logdir, STEPS)
-    train_model(_request(), str(logdir))
+    assert train_model(_request(), str(logdir)) is True
     assert (read_metrics(logdir), saved_variables(logdir, STEPS)) == before
 
 

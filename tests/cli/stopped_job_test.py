@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,28 @@ def test_a_run_that_is_not_finished_has_a_code_of_its_own(
     with pytest.raises(SystemExit) as end:
         main._dispatch(request)
     assert end.value.code == STOPPED_CODE
+
+
+@pytest.fixture
+def _no_signal_ends_this_process() -> Iterator[None]:
+    before = signal.signal(signal.SIGTERM, lambda *unused: None)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.usefixtures("_no_signal_ends_this_process")
+def test_a_task_that_still_finds_its_cluster_ends_when_asked_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A scheduler may take minutes to answer. Workers wait for it, too."""
+    FLAGS.mark_as_parsed()
+    monkeypatch.setattr(main.logging, "set_verbosity", lambda level: None)
+    monkeypatch.setattr(
+        main, "resolve_membership", lambda: signal.raise_signal(signal.SIGTERM)
+    )
+    with pytest.raises(SystemExit) as end:
+        main.main(["trainer"])
+    assert end.value.code == 128 + signal.SIGTERM
 
 
 def test_a_trainer_that_still_starts_ends_when_asked_to(tmp_path: Path) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from lingvo_pipe.cli.use_jobs import _fitting, write_texts
+from lingvo_pipe.cli.use_jobs import _check_texts, _fitting, write_texts
 from lingvo_pipe.training.run.run_directory import RunDirectory
 from tests.support.errors import fails
 
@@ -30,20 +31,34 @@ def test_a_run_that_resumed_as_another_model_is_refused(tmp_path: Path) -> None:
     assert [*_fitting(saves(), directory, layer, layer, ["layer"])] == [0, 1, 2]
 
 
-def _write(folder: Path, output: str = "-", **settings: Any) -> None:
-    (folder / "texts").write_text("a\n")
-    unused: Any = None  # The model is not built.
-    write_texts(unused, unused, f"{folder}/texts", output, None, settings)
+_PROMPTS = SimpleNamespace(vocabulary=0, PromptBatch=len)
+_METHODS = ("TargetLanguages", "NumTokens", "SentenceBatch")
+_SENTENCES = SimpleNamespace(vocabulary=0, **dict.fromkeys(_METHODS, len))
 
 
-@pytest.mark.parametrize("name", ["top_k", "top_p", "seed"])
+@pytest.mark.parametrize(("name", "value"), [("top_k", 1), ("top_p", 0.5), ("seed", 1)])
 def test_a_setting_of_draws_is_refused_where_nothing_is_drawn(
-    tmp_path: Path, name: str
+    name: str, value: float
 ) -> None:
-    with fails(path=f"--{name}", got=1):
-        _write(tmp_path, temperature=0.0, **{name: cast(Any, 1)})
+    settings = {name: value}
+    _check_texts(_PROMPTS, None, settings)
+    with fails(path=f"--{name}", got=value):
+        _check_texts(_PROMPTS, None, {**settings, "temperature": 0.0})
+    # Once a translator's user was told to raise the temperature.
+    with fails(path=f"--{name}", expected="a language model", got=value):
+        _check_texts(_SENTENCES, "en", {**settings, "temperature": 0.0})
+
+
+def test_a_language_is_refused_where_nothing_is_translated() -> None:
+    _check_texts(_SENTENCES, "en", {})
+    with fails(path="--target_language", got="en"):
+        _check_texts(_PROMPTS, "en", {})
 
 
 def test_an_output_that_cannot_be_written_is_refused_first(tmp_path: Path) -> None:
+    (tmp_path / "texts").write_text("a\n")
+    unused: Any = None  # The model is not built.
     with fails(path="--output_file"):
-        _write(tmp_path, f"{tmp_path}/absent/texts")
+        write_texts(
+            unused, unused, f"{tmp_path}/texts", f"{tmp_path}/absent/texts", None, {}
+        )

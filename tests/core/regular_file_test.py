@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from lingvo_pipe.core import regular_file
 from lingvo_pipe.core.atomic_file import scratch_path, write_atomically
 from lingvo_pipe.core.errors import UserDamageError
 from lingvo_pipe.core.regular_file import (
@@ -165,6 +168,31 @@ def test_a_folder_is_locked_for_a_while(tmp_path: Path) -> None:
             os.close(descriptor)
         return False
 
+    def lock() -> None:
+        with locked_folder(tmp_path):
+            pass
+
     with locked_folder(tmp_path):
         assert is_locked()
+        waiting = threading.Thread(target=lock)
+        waiting.start()
+        waiting.join(0.1)
+        assert waiting.is_alive()
+    waiting.join()
     assert not is_locked()
+
+
+def test_a_wait_for_a_folder_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once an exporter stood still without a line while another one wrote."""
+    names: list[str] = []
+
+    def show(name: str) -> contextlib.AbstractContextManager[None]:
+        names.append(name)
+        return contextlib.nullcontext()
+
+    monkeypatch.setattr(regular_file, "activity", show)
+    with locked_folder(tmp_path):
+        (name,) = names
+    assert str(tmp_path) in name

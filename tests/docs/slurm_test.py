@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from lingvo_pipe.cli.error_output import STOPPED_CODE
 from lingvo_pipe.training.checkpoint.checkpoint_files import steps_in
 from lingvo_pipe.training.run.run_directory import LOCK_NAME
 from tests.docs.pages import page
@@ -75,11 +76,19 @@ class Job:
 
     def kill(self, find: Callable[[], int]) -> None:
         """Waits until the job has saved a step, and kills a task with SIGKILL."""
+        self._wait_for_step()
+        os.kill(find(), signal.SIGKILL)
+
+    def signal_tasks(self) -> None:
+        """Waits until the job has saved a step, and sends SIGTERM to all tasks."""
+        self._wait_for_step()
+        self._slurm.run("scancel", "--signal=TERM", str(self._id))
+
+    def _wait_for_step(self) -> None:
         before = self._num_saved()
         while self._num_saved() == before:
             assert self._slurm.state(self._id) in ("PENDING", "RUNNING"), self.output()
             time.sleep(0.1)
-        os.kill(find(), signal.SIGKILL)
 
     def _num_saved(self) -> int:
         return max(steps_in(self.logdir / "checkpoints"), default=0)
@@ -96,6 +105,10 @@ class Job:
     def wait(self) -> str:
         """Returns the job's last state."""
         return self._slurm.wait(self._id)
+
+    def exit_code(self) -> int:
+        """Returns the exit code of the job's script."""
+        return self._slurm.exit_code(self._id)
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +136,20 @@ def test_an_elastic_job_goes_on_without_a_killed_task(tmp_path: Path) -> None:
     left_out = rf"^elastic: {NUM_TASKS - 1} of {NUM_TASKS} devices; left out: worker:0$"
     assert re.search(left_out, job.output(), re.MULTILINE), job.output()
     _check_is_whole(job, tmp_path)
+
+
+@pytest.mark.exhaustive
+def test_a_job_that_gets_a_signal_saves_and_ends(tmp_path: Path) -> None:
+    """Its script takes no worker for killed, and starts no task again.
+
+    After the trainer's code, which is not 0, srun ends the workers, too.
+    """
+    with one_node_slurm(tmp_path / "slurm") as slurm:
+        job = Job(slurm, tmp_path)
+        job.signal_tasks()
+        assert job.wait() == "FAILED", job.output()
+        assert job.exit_code() == STOPPED_CODE, job.output()
+    assert "Resumed " not in job.output()
 
 
 @pytest.mark.exhaustive

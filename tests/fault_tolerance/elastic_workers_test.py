@@ -6,89 +6,19 @@ import itertools
 import random
 import signal
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from typing import Any, NoReturn
 
 import pytest
 from tensorflow.python.eager import context
 
-from lingvo_pipe.fault_tolerance.elastic_workers import (
-    ElasticWorkers,
-    fewest_to_leave_out,
-)
+from lingvo_pipe.fault_tolerance.elastic_workers import fewest_to_leave_out
 from lingvo_pipe.fault_tolerance.left_out import LeftOut
 from lingvo_pipe.fault_tolerance.worker_status import LostWorkers
 from lingvo_pipe.fault_tolerance.worker_watch import WorkerWatch
+from tests.fault_tolerance.elastic_jobs import Job, Workers
 
 PATIENCE = 300.0  # Seconds, on a busy machine.
-
-
-class Workers(LostWorkers):
-    """Four workers, some of which do not answer, or are back."""
-
-    def __init__(self, *silent: int) -> None:
-        self._silent, self.left_out = silent, frozenset()
-        self.client = lambda: None
-        self.losses: Callable[[], list[str]] = list
-        self.numbers_back: list[int] = []
-        self.probed: list[int] = []
-        self.cut: list[tuple[int, int]] = []
-        self.cut_off: dict[int, str] = {}
-
-    @property
-    def answering(self) -> list[int]:
-        return [i for i in range(4) if i not in self._silent]
-
-    def silent(self) -> dict[int, str]:
-        return {i: self.name(i) for i in self._silent}
-
-    def name(self, task: int) -> str:
-        return f"worker:{task}"
-
-    def cut_pairs(self, tasks: Sequence[int]) -> list[tuple[int, int]]:
-        return [pair for pair in self.cut if {*pair} <= {*tasks}]
-
-    def leave_out(self, tasks: Collection[int]) -> None:
-        self.left_out = frozenset(tasks)
-
-    def back(self, skipped: Collection[int] = ()) -> dict[int, str]:
-        probed = [task for task in self.numbers_back if task not in skipped]
-        self.probed += probed
-        return {task: self.cut_off.get(task, "") for task in probed}
-
-    def lost(self) -> list[str]:
-        return self.losses()
-
-
-class Job:
-    """A policy with needs, a clock and progress of its own."""
-
-    def __init__(self, left_out: LeftOut = LeftOut()) -> None:  # noqa: B008  Frozen.
-        self.now, self.progress, self.can_gain = 0.0, "a", True
-        self.misfits: dict[int, str] = {}
-        self.leaving: set[int] = set()
-        self.spare: set[int] = set()
-        self.logged: list[str] = []
-        self.policy = ElasticWorkers(
-            *(5.0, 60.0, left_out, lambda: self.progress),
-            *(self.logged.append, lambda: self.now),
-        )
-        self.policy.needs = self
-
-    def misfit(self, task: int) -> str:
-        return self.misfits.get(task, "")
-
-    def is_leaving(self, task: int) -> bool:
-        return task in self.leaving
-
-    def lack(self, absent: Collection[int]) -> str:
-        return f"{len(absent)} are too many" * (len(absent) > 2)
-
-    def is_complete(self, absent: Collection[int]) -> bool:
-        return self.spare.issuperset(absent)
-
-    def gains(self, absent: Collection[int]) -> bool:
-        return self.can_gain
 
 
 class FakeRestarts:
@@ -172,30 +102,12 @@ def test_a_job_waits_for_no_worker_that_it_does_not_need() -> None:
     assert not job.policy.goes_on(workers, {2, 3}, 99.0)
 
 
-def test_a_worker_that_is_lost_again_is_left_out_until_there_is_progress() -> None:
-    """Else a worker that dies whenever it is used would end the job."""
-    first, workers = Job(), Workers()
-    assert not first.policy.lose([1])
-    second = Job(first.policy.left_out)
-    assert second.policy.absent(workers) == {}
-    assert second.policy.lose([1, 2])
-    third = Job(second.policy.left_out)
-    absent = third.policy.absent(workers)
-    assert list(absent) == [1]
-    assert third.policy.goes_on(workers, absent, 99.0)
-    # The job cannot do without three.
-    assert list(third.policy.absent(Workers(2, 3))) == [2, 3]
-    third.progress = "b"
-    assert third.policy.absent(workers) == {}
-    assert not third.policy.lose([1])
-
-
 # The thread ends in place of a restart.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_slow_look_for_workers_that_are_back_hides_no_loss(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """And the job leaves out a worker that is lost again, which is not counted."""
+    """And the loss of a worker that a job goes on without is not counted."""
     monkeypatch.setattr(context, "_KEEP_ALIVE_SECS", context._KEEP_ALIVE_SECS)
     looks, is_over = threading.Event(), threading.Event()
 
@@ -204,10 +116,10 @@ def test_a_slow_look_for_workers_that_are_back_hides_no_loss(
         is_over.wait(PATIENCE)
         return []
 
-    job, workers = Job(LeftOut(lost=(1,), lost_at="a")), Workers()
+    job, workers = Job(LeftOut(lost=(1, 1), lost_at="a")), Workers()
     job.policy.added = added  # type: ignore[method-assign]
-    workers.losses = lambda: ["worker:1 is gone."] if looks.is_set() else []
-    workers.lost_tasks = [1]
+    workers.losses = lambda: ["worker:2 is gone."] if looks.is_set() else []
+    workers.ended_alone = [2]
     restarts: Any = FakeRestarts()
     watch = WorkerWatch(workers, 1.0, 0.0, restarts, True, print, job.policy)
     with watch.surviving():
@@ -216,6 +128,7 @@ def test_a_slow_look_for_workers_that_are_back_hides_no_loss(
         is_over.set()
     assert has_restarted
     assert restarts.left_out.workers == (1,)
+    assert restarts.left_out.lost == (1, 1, 2)
     assert not restarts.is_counted
 
 
@@ -341,6 +254,6 @@ def test_a_worker_that_does_not_reach_others_is_rarely_probed() -> None:
 
 def test_the_next_process_knows_what_is_left_out() -> None:
     devices, kind = {"/job:localhost/x": 2}, {"type": "GPU", "model": "A 7.0"}
-    left_out = LeftOut((1,), devices, 3, "it does not fit", kind, (1, 2), "ckpt-3")
+    left_out = LeftOut((1,), devices, 3, "it does not fit", kind, (1, 2, 1), "ckpt-3")
     assert LeftOut.read(left_out.variables()) == left_out
     assert LeftOut.read({}) == LeftOut()

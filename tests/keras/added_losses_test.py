@@ -94,17 +94,37 @@ def test_a_masked_loss_and_losses_of_layers() -> None:
     as_in_plain_keras(run, 1, 2)
 
 
-def test_losses_of_layers_alone_need_no_targets() -> None:
+class _Means(layers.Layer):
+    def call(self, x: Any) -> Any:
+        self.add_loss(0.1 * ops.mean(ops.square(x)))
+        return x
+
+
+@pytest.mark.parametrize(
+    ("layer", "scale", "stages"),
+    [
+        (_Squares, None, ()),
+        exhaustive(_Means, None, (1, 2)),
+        (_Means, None, (2, 2)),
+        exhaustive(_Means, 64.0, (2, 2)),
+    ],
+)
+def test_losses_of_layers_alone_need_no_targets(
+    layer: Any, scale: float | None, stages: tuple[int, ...]
+) -> None:
     """A loss of zeros had to stand beside them, with targets."""
 
     def run(wrap: Wrap) -> list[Any]:
-        trained = wrap(sequential(layers.Dense(5), _Squares()))
-        trained.compile(keras.optimizers.SGD(0.01))
+        trained = wrap(sequential(layers.Dense(5), layer()))
+        optimizer = keras.optimizers.SGD(0.01)
+        if scale is not None:
+            optimizer = keras.optimizers.LossScaleOptimizer(optimizer, scale)
+        trained.compile(optimizer)
         history = trained.fit(X, batch_size=4, shuffle=False, verbose=0).history
         loss = trained.evaluate(X, verbose=0)
         return [history["loss"], loss, *trained.get_weights()]
 
-    as_in_plain_keras(run)
+    as_in_plain_keras(run, *stages)
 
 
 @pytest.mark.parametrize("num_examples", [14, *map(exhaustive, [11, 19, 31])])
@@ -120,13 +140,8 @@ def test_losses_of_layers_keep_each_byte(num_examples: int) -> None:
     assert_same(results)
 
 
-class _Means(layers.Layer):
-    def call(self, x: Any) -> Any:
-        self.add_loss(0.1 * ops.mean(ops.square(x)))
-        return x
-
-
 @pytest.mark.exhaustive
+@pytest.mark.usefixtures("floats_of_64_bits")
 @pytest.mark.parametrize("losses", [["mse"], ["dice"], ["mse", "mae"]])
 def test_floats_of_64_bits_keep_their_digits(losses: list[str]) -> None:
     """Losses were rounded to 32 bits, and so were the weights of micro-batches."""
@@ -138,16 +153,12 @@ def test_floats_of_64_bits_keep_their_digits(losses: list[str]) -> None:
         return keras.Model(x, outputs if len(losses) > 1 else outputs[0])
 
     y = np.abs(numbers(20, 3))
-    keras.config.set_floatx("float64")
-    try:
-        assert_pipelined_equals_plain(
-            make,
-            (numbers(20, 4), [y] * len(losses) if len(losses) > 1 else y),
-            lambda: {"optimizer": keras.optimizers.SGD(0.01), "loss": losses},
-            batch_size=10,
-            devices=(1,),
-            num_micro_batches=(1, 3),
-            tolerance=1e-12,
-        )
-    finally:
-        keras.config.set_floatx("float32")
+    assert_pipelined_equals_plain(
+        make,
+        (numbers(20, 4), [y] * len(losses) if len(losses) > 1 else y),
+        lambda: {"optimizer": keras.optimizers.SGD(0.01), "loss": losses},
+        batch_size=10,
+        devices=(1,),
+        num_micro_batches=(1, 3),
+        tolerance=1e-12,
+    )

@@ -57,6 +57,25 @@ def test_a_head_that_is_replaced_is_trained() -> None:
     assert_close(results)
 
 
+def test_outputs_may_be_nested_in_another_way() -> None:
+    """They were packed as those of the layers from before."""
+
+    def make() -> keras.Model:
+        lstm = layers.LSTM(2, return_state=True)
+        return keras.Sequential([keras.Input((5, 4)), layers.Dense(6), lstm])
+
+    results = []
+    for model, trained in plain_and_pipelined(make):
+        compiled(trained)
+        model.pop()
+        keras.utils.set_random_seed(2)
+        model.add(layers.Dense(OUTPUTS))
+        losses = fit(trained)["loss"]
+        loss = trained.evaluate(numbers(6, 5, 4), numbers(6, 5, OUTPUTS), verbose=0)
+        results.append([losses, loss, *model.get_weights()])
+    assert_close(results)
+
+
 @pytest.mark.exhaustive
 def test_a_model_that_is_quantized_trains_what_is_left() -> None:
     """Kernels that the model had no more were trained."""

@@ -32,3 +32,14 @@ def _names_are_as_before() -> Iterator[None]:
     """
     yield
     assert keras.Variable(0.0, name="x").path == "x"
+    assert keras.Variable(0.0).dtype == "float32"
+
+
+@pytest.fixture
+def floats_of_64_bits() -> Iterator[None]:
+    """Makes float64 Keras's dtype."""
+    keras.config.set_dtype_policy("float64")
+    keras.config.set_floatx("float64")
+    yield
+    keras.config.set_floatx("float32")
+    keras.config.set_dtype_policy("float32")

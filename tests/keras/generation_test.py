@@ -154,7 +154,8 @@ def test_translations_are_those_of_one_device(
 ) -> None:
     plain, task = translator(family), translator(family)
     pipelined = assert_generates_alike(plain, task, sources(), sampler, 2, num_groups)
-    calls = pipelined._traced["generate", num_groups, num_groups]._calls.items()
+    generation = pipelined._made_for_cells["generate", num_groups, num_groups]
+    calls = generation._calls.items()
     of_decoder = [x for (name, *_), x in calls if name == "call_decoder_with_cache"]
     assert of_decoder
     for call in of_decoder:  # A slice for each layer.
@@ -209,7 +210,7 @@ def test_caches_are_on_the_devices_of_their_layers() -> None:
 
 
 def _graphs(pipelined: Any) -> list[Any]:
-    generation = pipelined._traced["generate", None, 3]
+    generation = pipelined._made_for_cells["generate", None, 3]
     return [function.graph for function in generation._functions.values()]
 
 

@@ -20,6 +20,7 @@ from tests.keras.language_models import (
     prompts,
     tokens_of,
 )
+from tests.keras.toy_models import UnorderedSeeds
 from tests.support.cases import exhaustive
 from tests.support.errors import fails
 
@@ -48,6 +49,13 @@ class Cooling(hub.samplers.RandomSampler):
         return super().get_next_token(keras.ops.power(probabilities, self.count))
 
 
+def unordered() -> Any:
+    generator = UnorderedSeeds(1)
+    sampler = own_sampler(generator)
+    sampler.seed_generator = generator
+    return sampler
+
+
 def two_draws() -> Any:
     generator = keras.random.SeedGenerator(1)
     sampler = own_sampler(generator, generator)
@@ -62,9 +70,13 @@ def two_draws() -> Any:
         lambda: own_sampler(None),
         exhaustive(lambda: own_sampler(keras.random.SeedGenerator(3))),
         two_draws,
+        unordered,
         Cooling,
     ],
-    ids=["seed", "global_seed", "untracked_generator", "two_draws", "other_state"],
+    ids=[
+        *("seed", "global_seed", "untracked_generator", "two_draws"),
+        *("unordered", "other_state"),
+    ],
 )
 def test_draws_that_groups_would_change_are_of_one_group(make: Any) -> None:
     plain = TinyLanguageModel(make())

@@ -55,6 +55,8 @@ class _User:
         self._has_trained = False  # Since it was compiled.
         self._has_schedule = False  # Of the learning rate.
         self._saves_loss = True
+        # Keras fails if it is given weights of two ranks.
+        self._weights = [(12,), (12, 1)][self._random.integers(2)]
         self.results: list[Any] = []
         self.model: Any = None
         self._begin(_model())
@@ -96,9 +98,8 @@ class _User:
 
     def fit(self) -> None:
         options: dict[str, Any] = {"batch_size": int(self._random.integers(4, 7))}
-        shape = [(), (12,), (12, 1)][self._random.integers(3)]
-        if shape:
-            options["sample_weight"] = self._random.uniform(0.0, 2.0, shape)
+        if self._chance():
+            options["sample_weight"] = self._random.uniform(0.0, 2.0, self._weights)
         if self._chance():
             options.update(validation_data=(_X, _Y), validation_freq=[2])
         options.update(shuffle=False, epochs=2, verbose=0)
@@ -162,6 +163,7 @@ class _User:
     def train_other(self) -> None:
         """Trains another model of the same layers."""
         self.results.append(self._other.train_on_batch(_X, _Y))
+        self._part.compile()  # Both may have moved the weights.
 
     def _begin(self, model: keras.Model) -> None:
         self.model = self.trained = model

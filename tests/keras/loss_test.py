@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
+from lingvo_pipe.keras.loss import NoLoss
 from lingvo_pipe.keras.pipelined_model import PipelinedModel
 from lingvo_pipe.testing.pipelined_equals_plain import assert_pipelined_equals_plain
 from tests.keras.toy_models import numbers
@@ -143,3 +144,17 @@ def test_masks_that_depend_on_weights_are_refused_with_several_losses() -> None:
     with fails(path="compile(loss=...)") as info:
         trained.fit(np.ones((4, 6, 3)), [np.ones((4, 6, 2)), np.ones((4, 6, 1))])
     assert "exact_losses=True" in info.value.hint
+
+
+def test_no_loss_reads_no_number_of_the_outputs() -> None:
+    """It summed up zeros for all of them."""
+    with tf.Graph().as_default() as graph:
+        NoLoss()(None, [tf.compat.v1.placeholder(tf.bfloat16, [2, 3])])
+    sums = [op for op in graph.get_operations() if op.type == "Sum"]
+    assert [op.inputs[0].shape.num_elements() for op in sums] == [0]
+    x = tf.fill([2, 3], np.nan)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        loss = NoLoss()(None, [x])
+    assert float(loss) == 0.0
+    np.testing.assert_array_equal(tape.gradient(loss, x), tf.zeros([2, 3]))

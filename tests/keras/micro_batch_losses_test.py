@@ -72,18 +72,15 @@ def test_they_are_the_mini_batchs(
     assert total / parts == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.usefixtures("floats_of_64_bits")
 def test_weights_round_no_digit_of_64_bits() -> None:
     """They were numbers of 32 bits."""
-    keras.config.set_floatx("float64")
-    try:
-        y, outputs = ([RANDOM.uniform(0.1, 1, (B, 2))] for _ in range(2))
-        compiled = _compiled(REDUCTIONS[:1], None, y, outputs)
-        total = 0.0
-        for part in PARTS:
-            data: Any = [y[0][part]], [outputs[0][part]], None
-            mean, weight = mean_and_weight(compiled, data, part.stop - part.start, B)
-            total += float(mean) * float(weight)
-    finally:
-        keras.config.set_floatx("float32")
+    y, outputs = ([RANDOM.uniform(0.1, 1, (B, 2))] for _ in range(2))
+    compiled = _compiled(REDUCTIONS[:1], None, y, outputs)
+    total = 0.0
+    for part in PARTS:
+        data: Any = [y[0][part]], [outputs[0][part]], None
+        mean, weight = mean_and_weight(compiled, data, part.stop - part.start, B)
+        total += float(mean) * float(weight)
     expected = float(compiled(y, outputs, None))
     assert total == pytest.approx(expected, rel=1e-14)

@@ -115,6 +115,15 @@ def test_keras_use_builds_few_pipelines(caplog: pytest.LogCaptureFixture) -> Non
             },
             "PipelinedModel(devices=...)",
         ),
+        (  # It asked for the devices of half the stages.
+            {
+                "devices": 2,
+                "splits": 3,
+                "stages_per_device": 2,
+                "schedule": "interleaved",
+            },
+            "pipeline.stages_per_device",
+        ),
         (
             {"devices": 2, "splits": "auto", "memory_limit": 1e6},
             "PipelinedModel(batch_size=...)",

@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 from keras import layers, ops
 
+from lingvo_pipe.keras import pipelined_model
 from lingvo_pipe.keras.pipelined_model import PipelinedModel
 from tests.keras.toy_models import (
     Wrap,
@@ -106,6 +107,25 @@ def test_a_users_own_loop_calls_the_steps() -> None:
     as_in_plain_keras(run)
 
 
+def test_a_users_own_function_calls_the_steps() -> None:
+    def run(wrap: Wrap) -> list[Any]:
+        trained = compiled(wrap(sequential()))
+        train, evaluate = map(tf.function, (trained.train_step, trained.test_step))
+        losses = [step((X, Y))["loss"] for step in (train, train, evaluate)]
+        return [*losses, *trained.get_weights()]
+
+    as_in_plain_keras(run)
+
+
+def test_a_step_of_unknown_rows_is_refused() -> None:
+    """It compared None with the number of micro-batches."""
+    trained = compiled(PipelinedModel(sequential()))
+    rows = tf.TensorSpec([None, 4]), tf.TensorSpec([None, 3])
+    for step in (trained.train_step, trained.test_step):
+        with fails(path="inputs", got=[None]):
+            tf.function(step, autograph=False).get_concrete_function(rows)
+
+
 def test_a_step_that_failed_is_not_applied_by_its_diagnosis() -> None:
     """It trained the mini-batch, and its error was raised all the same."""
 
@@ -114,8 +134,9 @@ def test_a_step_that_failed_is_not_applied_by_its_diagnosis() -> None:
 
     trained = compiled(PipelinedModel(sequential()))
     before = _step(trained)[1:]
-    keys = [key for key in trained._traced if key[0] == trained.train_step]
-    trained._traced.update(dict.fromkeys(keys, fail))
+    made = trained._made_for_cells
+    keys = [key for key in made if key[0] == trained.train_step]
+    made.update(dict.fromkeys(keys, fail))
     with pytest.raises(tf.errors.InternalError, match="lost"):
         _step(trained)
     assert int(trained.optimizer.iterations) == len(keys) == 1
@@ -239,8 +260,22 @@ def test_a_call_rounds_inputs_if_the_models_does() -> None:
 def test_what_cannot_be_added_up_is_refused() -> None:
     model = sequential(layers.Dense(16))
     model.quantize("float8")
-    with fails(path="PipelinedModel(num_micro_batches=...)", got=2):
-        _step(compiled(PipelinedModel(model, 1, 2)))
+    trained = compiled(PipelinedModel(model, 1, 2))
+    for step in (_step, lambda trained: trained.train_step((X, Y))):
+        with fails(path="PipelinedModel(num_micro_batches=...)", got=2):
+            step(trained)
+
+
+def test_gradients_are_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call of `train_on_batch` looked at all variables."""
+    checked: list[Any] = []
+    note = lambda model, number: checked.append(model)  # noqa: E731
+    monkeypatch.setattr(pipelined_model, "check_gradients", note)
+    model = sequential()
+    trained = compiled(PipelinedModel(model))
+    for _ in range(2):
+        _step(trained)
+    assert checked == [model]
 
 
 def test_layers_that_keras_recomputes_are_refused() -> None:

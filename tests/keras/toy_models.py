@@ -27,6 +27,13 @@ class Sampling(layers.Layer):
         return x + keras.random.normal(shape, seed=self.seed_generator)
 
 
+class UnorderedSeeds(keras.random.SeedGenerator):
+    """Gives seeds whose state is no count of the draws."""
+
+    def next(self, ordered: bool = False) -> Any:
+        return super().next(ordered)
+
+
 class Block(layers.Layer):
     """A composite layer that passes its input's mask on to batch normalization."""
 

@@ -17,6 +17,7 @@ from lingvo_pipe.layers.residual import ResidualLayer
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.pipeline.devices.stage_devices import stage_devices
 from lingvo_pipe.pipeline.pipelining_layer import PipeliningLayer
+from lingvo_pipe.pipeline.pipelining_params import make_layout
 from lingvo_pipe.pipeline.slices import sliceable_paths, with_slices
 from lingvo_pipe.pipeline.stage_choice.memory_limit import DoesNotFitError
 from lingvo_pipe.pipeline.stage_choice.traced_cells import trace_cells
@@ -73,6 +74,18 @@ def test_slices_are_cells_and_others_keep_their_names() -> None:
 
 
 _FIVE = {"cells[1].body": 3}  # Slices with which there are five cells.
+
+
+@pytest.mark.parametrize(
+    ("state_dtype", "slices", "count"),
+    [(tf.bfloat16, _FIVE, 1), (tf.bfloat16, None, 0), (None, _FIVE, 0)],
+)
+def test_a_dtype_between_slices_is_warned_of(
+    state_dtype: Any, slices: Any, count: int, warnings: pytest.LogCaptureFixture
+) -> None:
+    """Exports run whole layers, so they round less often than training does."""
+    make_layout(_params(state_dtype=state_dtype, slices=slices), "pipe")
+    assert sum("state_dtype" in x for x in warnings.messages) == count
 
 
 @pytest.mark.parametrize("last", [False, True])

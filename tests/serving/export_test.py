@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -190,6 +192,27 @@ def test_a_model_that_is_there_is_replaced(
     assert [path.name for path in tmp_path.iterdir()] == ["7"]
 
 
+def test_a_model_is_put_back_and_locked_while_the_next_one_is_made(
+    tmp_path: Path, classifier: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once no model was there after the kill of an exporter between two renames."""
+    (tmp_path / ".7.replaced").mkdir()
+    (tmp_path / ".7.replaced" / "earlier").touch()
+
+    def be_killed(*_: Any, **__: Any) -> None:
+        assert (tmp_path / "7" / "earlier").exists()
+        folder = os.open(tmp_path, os.O_RDONLY)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(folder)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tf.saved_model, "save", be_killed)
+    with pytest.raises(KeyboardInterrupt):
+        export_model(classifier, Input(batch(0)).TrainBatches(), tmp_path / "7")
+    assert [path.name for path in tmp_path.iterdir()] == ["7"]
+
+
 @pytest.mark.exhaustive
 def test_the_next_tokens_of_a_translation_are_served_elsewhere(tmp_path: Path) -> None:
     task = small_models.translation_task(tied=True).Instantiate()
@@ -210,8 +233,14 @@ def test_the_next_tokens_of_a_translation_are_served_elsewhere(tmp_path: Path) -
     )
 
 
-@pytest.mark.parametrize("temperature", [exhaustive(0.0), 0.8])
-def test_texts_are_continued_as_in_python(tmp_path: Path, temperature: float) -> None:
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        exhaustive(Sampling(9, temperature=0.0)),
+        Sampling(9, temperature=0.8, top_k=8, top_p=0.9, seed=3),
+    ],
+)
+def test_texts_are_continued_as_in_python(tmp_path: Path, sampling: Sampling) -> None:
     """Also if Python continues them in other batches."""
     vocabulary = train_vocabulary(["a b c d e", "c a"], small_models.NUM_TOKENS)
     (tmp_path / "letters.vocab").write_bytes(vocabulary)
@@ -226,7 +255,6 @@ def test_texts_are_continued_as_in_python(tmp_path: Path, temperature: float) ->
     randomize(task)
     export_model(task, data.Instantiate(), tmp_path / "7")
     prompts = ["b", "", "a c d a b c", "c"]
-    sampling = Sampling(9, temperature, top_k=8, top_p=0.9, seed=3)
     texts = TextGenerator(task, data.Instantiate(), 3)(prompts, sampling)
     assert all(map(str.startswith, texts, prompts))
     assert [*map(len, texts)] != [*map(len, prompts)]
@@ -265,6 +293,9 @@ def test_texts_are_continued_as_in_python(tmp_path: Path, temperature: float) ->
         check_sampling(sampling._replace(max_tokens=0, top_k=-1, seed=0.5))
     paths = [problem.path for problem in error.value.problems]
     assert paths == ["max_tokens", "top_k", "seed"]
+    check_sampling(sampling._replace(temperature=0.0, top_k=0, top_p=1, seed=0))
+    with fails(path="seed", got=5):  # Once it had no effect.
+        check_sampling(Sampling(9, temperature=0.0, seed=5))
 
 
 def test_keras_takes_an_exported_model_as_a_layer(

@@ -74,10 +74,11 @@ class Slurm:
 
     def state(self, job: int) -> str:
         """Returns the state of a job, such as RUNNING or COMPLETED."""
-        (state,) = re.findall(
-            r"JobState=(\w+)", self.run("scontrol", "show", "job", str(job))
-        )
-        return state
+        return self._field(job, "JobState")
+
+    def exit_code(self, job: int) -> int:
+        """Returns the exit code of a job's script."""
+        return int(self._field(job, "ExitCode"))
 
     def wait(self, job: int) -> str:
         """Waits until a job has ended; returns its state."""
@@ -86,6 +87,11 @@ class Slurm:
             assert time.monotonic() < end, self.log()
             time.sleep(0.2)
         return state
+
+    def _field(self, job: int, name: str) -> str:
+        shown = self.run("scontrol", "show", "job", str(job))
+        (value,) = re.findall(rf"\b{name}=(\w+)", shown)
+        return value
 
     def log(self) -> str:
         """Returns the ends of the logs of Slurm's own processes."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from lingvo_pipe.core.atomic_file import write_atomically
+from lingvo_pipe.core.programs import write_output
 from lingvo_pipe.core.tables import markdown_table
 from tools.benchmarks.configuration import Configuration
 from tools.benchmarks.exchange import Report
@@ -182,9 +182,9 @@ def _paper_bytes_by_stage(configuration: Configuration) -> list[int] | None:
 
 
 def write_rows(path: Path, rows: Sequence[Row]) -> None:
-    """Writes `{"rows": [...]}` atomically."""
+    """Writes `{"rows": [...]}`. See `write_output`."""
     text = json.dumps({"rows": [row.to_dict() for row in rows]}, indent=2)
-    write_atomically(path, text + "\n")
+    write_output(path, text + "\n")
 
 
 def format_table(rows: Sequence[Row]) -> str:

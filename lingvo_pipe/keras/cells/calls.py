@@ -126,7 +126,7 @@ def _collect(
             (node.arguments.args, node.arguments.kwargs),
         )
         if is_graph(node.operation):
-            _check_graph(node.operation)
+            _check_graph(node.operation, kwargs)
             inner, mask = node.operation, kwargs.get("mask")
             block_inputs = _inputs_of(graph_of(inner), *args, **kwargs)
             if _has_boundary(inner, block_inputs, mask):
@@ -142,10 +142,19 @@ def _collect(
     return [tensors[id(x)] for x in graph.outputs]
 
 
-def _check_graph(model: keras.Model) -> None:
+def _check_graph(model: keras.Model, options: Iterable[str]) -> None:
+    path = f"model {model.name!r}"
+    # Keras replaces its `training` by the outer model's.
+    if left_out := sorted({*options} - {"inputs", "mask", "training"}):
+        raise UserValueError(
+            path=path,
+            expected="calls of models within by inputs, mask and training alone",
+            got=left_out,
+            hint="Set it as an attribute of the layers that take it.",
+        )
     if graph_of(model) is None:
         raise UserValueError(
-            path=f"model {model.name!r}",
+            path=path,
             expected="a model within that Keras can trace, of one input",
             got=Words("a Sequential model without a graph"),
             hint="Write it as keras.Model(inputs, outputs).",

@@ -25,7 +25,12 @@ import tensorflow as tf
 
 from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.keras.cells.calls import GraphTensor, KerasCall, ModelCalls, calls_of
-from lingvo_pipe.keras.cells.private_names import flat_layers, graph_of, is_graph
+from lingvo_pipe.keras.cells.private_names import (
+    flat_layers,
+    graph_of,
+    is_graph,
+    own_variables,
+)
 from lingvo_pipe.keras.cells.state import (
     RandomDraws,
     VariableKind,
@@ -237,13 +242,15 @@ def _new(name: str, taken: Collection[str], separator: str) -> str:
     return new
 
 
-def structure_of(model: keras.Model) -> tuple[list[Any], set[int]]:
+def structure_of(model: keras.Model) -> tuple[list[Any], list[int]]:
     """Returns the graphs of a model and of the models in it, and its variables' ids.
 
     If one of them changes, such as by Sequential.add or by LoRA, so do the cells.
     """
-    graphs = [graph_of(x) for x in flat_layers(model) if is_graph(x)]
-    return graphs, set(map(id, model.variables))
+    layers = flat_layers(model)
+    graphs = [graph_of(x) for x in layers if is_graph(x)]
+    # `model.variables` lists them again for each level of layers, at each step.
+    return graphs, [id(v) for x in layers for v in own_variables(x)]
 
 
 def trainable_flags(model: keras.Model) -> list[bool]:

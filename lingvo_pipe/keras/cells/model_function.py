@@ -12,7 +12,7 @@ import functools
 import hashlib
 import json
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import keras
@@ -50,10 +50,8 @@ def built_model(
     if key not in _built:
         free_values()  # The same model with another seed may have them, too.
         values: dict[int, Any] = {}
-        run = functools.partial(
-            _run, function, arguments, policy, seed or 0, values=values
-        )
-        model, cells = run()
+        run = functools.partial(_run, function, arguments, policy, seed or 0, values)
+        model, cells = run(_build)
         variables = model.variables
         for i in values:
             set_initializer(variables[i], functools.partial(_value, i, values, run))
@@ -67,9 +65,9 @@ def free_values() -> None:
         built.values.clear()
 
 
-def _value(index: int, values: dict[int, Any], run: Callable[[], Any]) -> Any:
+def _value(index: int, values: dict[int, Any], run: Callable[..., Any]) -> Any:
     if not values:
-        run()
+        run(_set_values)
     return values[index]
 
 
@@ -102,12 +100,13 @@ def _run(
     policy: Any,
     seed: int,
     values: dict[int, Any],
-) -> tuple[keras.Model, ModelCells]:
-    """Runs a function, and adds what it sets to `values`. Returns model and cells."""
+    step: Callable[..., Any],
+) -> Any:
+    """Returns the result of a step, `_build` or `_set_values`, with this seed."""
     state = random.getstate()
     random.seed(seed)  # From it Keras draws the seeds that are not given.
     try:
-        return outside_graphs(_build, function, arguments, policy, values)
+        return outside_graphs(step, function, arguments, policy, values)
     finally:
         random.setstate(state)
 
@@ -118,15 +117,41 @@ def _build(
     policy: Any,
     values: dict[int, Any],
 ) -> tuple[keras.Model, ModelCells]:
+    """Returns a function's model and its cells, and adds what it sets to `values`."""
+    with _function_scope(policy) as scope:
+        model = function(**arguments)
+        check_model(model)
+        # Within the scope, because the end of another one would draw all values.
+        cells = model_cells(model, shares_variables=False)
+    _add_values(values, scope, model)
+    return model, cells
+
+
+def _set_values(
+    function: Callable[..., keras.Model],
+    arguments: Mapping[str, Any],
+    policy: Any,
+    values: dict[int, Any],
+) -> None:
+    """Adds what a function sets to `values`, without making cells again."""
+    with _function_scope(policy) as scope:
+        model = function(**arguments)
+    _add_values(values, scope, model)
+
+
+@contextlib.contextmanager
+def _function_scope(policy: Any) -> Iterator[keras.StatelessScope]:
+    """Opens a scope in which variables take no memory but for what is set."""
     keras.config.set_dtype_policy(policy)
     with (
         keras.StatelessScope(initialize_variables=False) as scope,
         stored_if_given(scope),
     ):
-        model = function(**arguments)
-        check_model(model)
-        # Within the scope, because the end of another one would draw all values.
-        cells = model_cells(model, shares_variables=False)
+        yield scope
+
+
+def _add_values(
+    values: dict[int, Any], scope: keras.StatelessScope, model: keras.Model
+) -> None:
     set_values = map(scope.get_current_value, model.variables)
     values.update((i, x) for i, x in enumerate(set_values) if x is not None)
-    return model, cells

@@ -31,6 +31,12 @@ trainer_metrics = methodcaller("_get_own_metrics")  # Compiled ones, and attribu
 strategy_of = attrgetter("_distribute_strategy")  # Its scope when made, or None.
 
 
+def own_variables(layer: keras.Layer) -> list[keras.Variable]:
+    """Returns the variables of a layer itself, without the layers below it."""
+    seeds = [x.state for x in layer._seed_generators]
+    return [*layer._trainable_variables, *layer._non_trainable_variables, *seeds]
+
+
 def metric_function(metric: keras.Metric) -> tuple[Callable | None, dict[str, Any]]:
     """Returns the function that a metric averages, or None, and its options."""
     return getattr(metric, "_fn", None), getattr(metric, "_fn_kwargs", {})

@@ -127,6 +127,8 @@ def check_model(model: Any) -> None:
             )
     for layer in flat_layers(model):
         path, kind = f"layer {layer.name!r}", type(layer).__name__
+        if isinstance(layer, keras.Model) and strategy_of(layer) is not None:
+            raise _strategy_error(layer, strategy_of(layer))
         if getattr(layer, "renorm", False):
             raise UserValueError(
                 path=path,
@@ -164,20 +166,18 @@ def check_model(model: Any) -> None:
 
 
 def check_strategy(model: keras.Model) -> None:
-    """Raises ValueError in the scope of a tf.distribute strategy.
-
-    Also does so if the model was made in one.
-    """
-    strategy = strategy_of(model)
+    """Raises ValueError in the scope of a tf.distribute strategy."""
     if tf.distribute.has_strategy():
-        strategy = tf.distribute.get_strategy()
-    if strategy is not None:
-        raise UserValueError(
-            path=f"model {model.name!r}",
-            expected="no tf.distribute strategy",
-            got=Words(type(strategy).__name__),
-            hint="Use num_replicas for pipelines side by side.",
-        )
+        raise _strategy_error(model, tf.distribute.get_strategy())
+
+
+def _strategy_error(model: keras.Model, strategy: Any) -> UserValueError:
+    return UserValueError(
+        path=f"model {model.name!r}",
+        expected="no tf.distribute strategy",
+        got=Words(type(strategy).__name__),
+        hint="Use num_replicas for pipelines side by side.",
+    )
 
 
 def _training_methods(model: keras.Model) -> list[str]:

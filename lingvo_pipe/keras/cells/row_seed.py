@@ -85,6 +85,14 @@ def known_draws(belong: Sequence[bool]) -> Iterator[None]:
         )
 
 
+def is_unordered(state: Any) -> bool:
+    """Returns whether a state is of SeedGenerator.next(ordered=False), in a graph.
+
+    Such a state does not count the draws. An eager tensor does not show it.
+    """
+    return tf.is_symbolic_tensor(state) and state.op.type == "FloorMod"
+
+
 class RowSeed(tf.experimental.ExtensionType):
     """A seed for the rows of a micro-batch."""
 

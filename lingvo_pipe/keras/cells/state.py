@@ -30,7 +30,12 @@ from lingvo_pipe.keras.cells.private_names import (
     forget_losses,
     run_operation,
 )
-from lingvo_pipe.keras.cells.row_seed import UNKNOWN, SeedState, noted_draws
+from lingvo_pipe.keras.cells.row_seed import (
+    UNKNOWN,
+    SeedState,
+    is_unordered,
+    noted_draws,
+)
 from lingvo_pipe.layers.core.forward_context import control_flow, graph_of_call
 
 _SEED_NAME = "seed_generator_state"
@@ -94,6 +99,13 @@ class CellScope(keras.StatelessScope):
                 expected="random numbers drawn outside of loops and conditions",
                 got=Words("a draw in one, which all iterations would share"),
                 hint="Draw before it. An RNN of a cell that draws takes unroll=True.",
+            )
+        if id(variable) in self._seeds and is_unordered(value):
+            raise UserValueError(
+                path=f"variable {variable.path!r}",
+                expected="a seed that counts its draws",
+                got=Words("SeedGenerator.next(ordered=False)"),
+                hint="Call next(), or pass the generator itself as the seed.",
             )
         self.writes[id(variable)] += 1
         if tf.is_tensor(value):  # As in Keras, a variable has no gradient to its value.

@@ -7,6 +7,7 @@ addresses of all tasks and of the trainer, a task answers only these addresses.
 import socket
 import threading
 import time
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from lingvo_pipe.core.errors import UserConnectionError
@@ -14,8 +15,10 @@ from lingvo_pipe.pipeline.devices.cluster_spec import Cluster, split_address
 from lingvo_pipe.pipeline.devices.listener_restriction import restrict_listeners
 from lingvo_pipe.pipeline.devices.own_addresses import ALL_FLAG, route_source
 
-# Seconds between two looks, while names are unknown, and when all are known.
-_POLL_SECONDS, _KNOWN_SECONDS = 1.0, 30.0
+# Seconds between two looks for names that have never been known.
+_POLL_SECONDS = 1.0
+# Seconds between two looks for all names: at least, and for each of them.
+_ALL_SECONDS, _TASK_SECONDS = 30.0, 1.0
 _NUM_SHOWN = 4
 
 
@@ -28,11 +31,20 @@ class Sources(NamedTuple):
 
 def answered_sources(cluster: Cluster) -> Sources:
     """Returns the IP addresses that a task answers, and the tasks not resolved yet."""
+    return _look_up(_answered_tasks(cluster))
+
+
+def _answered_tasks(cluster: Cluster) -> tuple[str, ...]:
+    """Returns all tasks of a cluster, or () if a task answers anyone."""
     if cluster.listens_on_all or cluster.trainer is None:
-        return Sources()
+        return ()
+    return (cluster.trainer, *cluster.workers)
+
+
+def _look_up(tasks: Sequence[str]) -> Sources:
     ips: dict[str, None] = {}
     unknown = []
-    for task in (cluster.trainer, *cluster.workers):
+    for task in tasks:
         try:
             entries = socket.getaddrinfo(split_address(task)[0], None)
         except OSError:  # Such as a pod that Kubernetes has not created yet.
@@ -65,15 +77,21 @@ def answer_later(
     """Starts a thread that lets this process answer more addresses at `port`.
 
     The thread resolves the tasks' host names again and again, since a pod that is
-    created later, or again, has a new IP address. As soon as it finds one, the
+    created later, or again, has a new IP address. It looks each second for names that
+    have never been known, and rarely for all. As soon as it finds an address, the
     listeners at `port` answer that one, too. `addresses` are the addresses of this
     machine at which they listen.
     """
+    tasks = _answered_tasks(cluster)
+    pause = max(_ALL_SECONDS, _TASK_SECONDS * len(tasks))
 
     def look(current: Sources) -> None:
+        last = time.monotonic()
         while True:
-            time.sleep(_POLL_SECONDS if current.unknown else _KNOWN_SECONDS)
-            now = answered_sources(cluster)
+            time.sleep(_POLL_SECONDS if current.unknown else pause)
+            if takes_all := time.monotonic() - last >= pause:
+                last = time.monotonic()
+            now = _look_up(tasks if takes_all else current.unknown)
             # An address stays, even if the name server does not know it any more.
             ips = tuple(dict.fromkeys((*current.ips, *now.ips)))
             if ips != current.ips:
@@ -81,7 +99,8 @@ def answer_later(
                     restrict_listeners(port, addresses, ips)
                 except UserConnectionError as error:
                     print(error, flush=True)
-            current = Sources(ips, now.unknown)
+            unknown = tuple(x for x in now.unknown if x in current.unknown)
+            current = Sources(ips, unknown)
 
     thread = threading.Thread(target=look, args=(sources,), daemon=True)
     thread.start()

@@ -8,8 +8,12 @@ from collections.abc import Callable
 
 from lingvo_pipe.core.errors import UserClusterError
 from lingvo_pipe.core.signals import TerminationSignals
-from lingvo_pipe.pipeline.devices.cluster_spec import split_address
-from lingvo_pipe.pipeline.devices.own_addresses import answers, check_port
+from lingvo_pipe.pipeline.devices.cluster_spec import Cluster, split_address
+from lingvo_pipe.pipeline.devices.own_addresses import (
+    answers,
+    own_addresses,
+    port_error,
+)
 
 # Seconds in which a trainer starts or restarts, besides its wait for workers.
 _START_SECONDS = 300.0
@@ -81,23 +85,36 @@ def poll_trainer(
     return True
 
 
-def answer_workers(trainer: str) -> None:
-    """Starts a thread that answers workers' questions whether the trainer runs.
+def answer_workers(cluster: Cluster) -> None:
+    """Starts threads that answer workers' questions whether the trainer runs.
 
-    A trainer that uses no worker has no server for that. The thread accepts connections
-    at the port of the address `trainer`, and reads nothing.
+    A trainer that uses no worker has no server for that. The threads accept connections
+    at the trainer's address, and read nothing. Without an address there are none.
 
     Raises:
-        ConnectionError: if the port is in use.
+        ConnectionError: if the port is in use, or the address is of another machine.
     """
-    check_port("The trainer", trainer)
-    address = "", split_address(trainer)[1]
-    has_ipv6 = socket.has_dualstack_ipv6()
-    family = socket.AF_INET6 if has_ipv6 else socket.AF_INET
-    listener = socket.create_server(address, family=family, dualstack_ipv6=has_ipv6)
+    trainer = cluster.trainer
+    if trainer is None:
+        return
+    port, ips = split_address(trainer)[1], [""]
+    if not cluster.listens_on_all:
+        ips = own_addresses(trainer, cluster.workers)
+    for ip in ips:
+        try:
+            listener = _listen(ip, port)
+        except OSError as error:
+            raise port_error("The trainer", trainer, str(error.strerror)) from error
+        threading.Thread(target=_answer, args=(listener,), daemon=True).start()
 
-    def answer() -> None:
-        while True:
-            listener.accept()[0].close()
 
-    threading.Thread(target=answer, daemon=True).start()
+def _listen(ip: str, port: int) -> socket.socket:
+    """Returns a listener at an IP address, or at all addresses if `ip` is empty."""
+    is_dual = not ip and socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if is_dual or ":" in ip else socket.AF_INET
+    return socket.create_server((ip, port), family=family, dualstack_ipv6=is_dual)
+
+
+def _answer(listener: socket.socket) -> None:
+    while True:
+        listener.accept()[0].close()

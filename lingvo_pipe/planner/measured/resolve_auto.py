@@ -90,12 +90,11 @@ def resolve_auto(
         uses_all=True,
     )
     fixed: dict[str, Any] = {x: pipeline.Get(x) for x in PLANNED if x not in names}
-    if "offload" in fixed:
-        fixed["offload"] = "never"  # In the pipeline's params it is None.
     constraints = Constraints(
         pipeline.num_replicas,
         **fixed,
         has_own_recompute=True if fixed.get("recompute", AUTO) is None else None,
+        may_offload="offload" in names,
         names={name: f"{path}.{name}" for name in (*_FIXED, *PLANNED)},
     )
     best = plan_measured(tracer, devices, resources, constraints).fastest[0]

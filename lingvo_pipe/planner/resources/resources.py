@@ -129,8 +129,9 @@ def _group_text(number: int, kind: DeviceModel) -> str:
 class Constraints:
     """The values that attributes of a `Candidate` must have.
 
-    None allows any value. `names` maps attributes to the user's names for them, if
-    these differ.
+    None allows any value. Without `may_offload` there are no candidates that offload,
+    and errors do not name that as a constraint. `names` maps attributes to the user's
+    names for them, if these differ.
     """
 
     num_replicas: int | None = None
@@ -140,6 +141,7 @@ class Constraints:
     recompute: str | None = None
     offload: str | None = None
     has_own_recompute: bool | None = None
+    may_offload: bool = True
     names: Mapping[str, str] = dataclasses.field(default_factory=dict, compare=False)
 
     def allowed(
@@ -170,7 +172,7 @@ class Constraints:
     @property
     def given(self) -> dict[str, int | str]:
         """The constrained values by attribute."""
-        values = {**vars(self), "names": None}
+        values = {**vars(self), "may_offload": None, "names": None}
         return {name: value for name, value in values.items() if value is not None}
 
     @property
@@ -218,13 +220,12 @@ def allowed_candidates(
         UserValueError: if no way satisfies the constraints.
     """
     number, has_replicas = resources.num_devices, resources.devices[0].has_replicas
-    with_offload = resources.have_host_links
     all_candidates = candidates(
         *(number, num_cells, resources.batch_size, has_replicas, constraints.numbers),
-        with_offload,
+        with_offload=constraints.may_offload and resources.have_host_links,
     )
     rules = []
-    if not with_offload:
+    if not resources.have_host_links:
         rules.append("a device whose link to its host is not known offloads nothing")
     if not has_replicas:
         rules.append("TPUs have no replicas yet")

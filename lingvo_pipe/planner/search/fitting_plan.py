@@ -81,8 +81,10 @@ def _by_stage(
         return []
     if constraints.offload not in (None, "never"):
         return []
-    may_offload = constraints.offload is None and resources.have_host_links
-    return faster_by_stage(fastest, models, resources, may_offload)
+    may_offload = constraints.may_offload and constraints.offload is None
+    return faster_by_stage(
+        fastest, models, resources, may_offload and resources.have_host_links
+    )
 
 
 def _offer(resources: Resources, constraints: Constraints) -> str:

@@ -181,8 +181,13 @@ class RolesByStage:
         return freed / max(self._seconds[cell].forward, 1e-12)
 
     def _residual_bytes(self, cells: Sequence[int]) -> int:
-        """Returns the bytes of the cells' residuals, with each buffer once."""
+        """Returns the bytes of the cells' residuals, with each buffer once.
+
+        The loss is a part of the last cell.
+        """
         calls = [self._model.calls[cell] for cell in cells]
+        if self._model.num_cells - 1 in cells:
+            calls.append(self._model.calls[-1])  # The loss has the last cell's role.
         values = {value for call in calls for value in call.residual_values}
         sizes = self._model.value_bytes  # Values of the mini-batch are not copied.
         num_bytes = sum(sizes.get(value, 0) for value in values)

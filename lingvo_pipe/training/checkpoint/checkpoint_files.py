@@ -22,11 +22,12 @@ from lingvo_pipe.core.regular_file import check_no_pattern, naming, read_text
 
 # Raised by TensorFlow for files that are damaged, cut short or gone.
 _UNREADABLE = (tf.errors.OpError, IndexError, RuntimeError, ValueError, OSError)
+# Errors of a file system on another host, or of a cable, which may pass.
+PASSING = (errno.EIO, errno.ENOTCONN, errno.ESTALE, errno.ETIMEDOUT)
 # Errors of the system after which the files may be intact.
 _REFUSED = (
     *(errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM),
-    # Of a file system on another host, or a cable.
-    *(errno.EIO, errno.ENOTCONN, errno.ESTALE, errno.ETIMEDOUT),
+    *PASSING,
 )
 
 

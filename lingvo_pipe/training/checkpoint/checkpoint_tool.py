@@ -17,8 +17,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lingvo_pipe.core.errors import UserDamageError, exit_code_of
-from lingvo_pipe.core.programs import enter_user_folder
+from lingvo_pipe.core.errors import UserDamageError
+from lingvo_pipe.core.programs import program
 from lingvo_pipe.core.tables import text_table
 from lingvo_pipe.core.tensorflow_startup import importing_tensorflow
 
@@ -35,11 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     flags = _parse(arguments)
     with importing_tensorflow():
         import tensorflow  # noqa: F401  Takes seconds, and logs.
-    try:
+    with program(["checkpoints"], OSError, code=2):
         is_good = flags.command(*[Path(path).expanduser() for path in flags.paths])
-    except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(max(2, exit_code_of(error)))
     sys.exit(0 if is_good else 1)
 
 
@@ -117,5 +114,4 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    enter_user_folder()
     main()

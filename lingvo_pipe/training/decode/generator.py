@@ -30,6 +30,7 @@ DTYPES = {
 }
 _SAMPLING = Sampling(*(tf.TensorSpec([], dtype) for dtype in DTYPES.values()))
 DEFAULT_SAMPLING = Sampling(max_tokens=100)
+_OF_DRAWS = ("top_k", "top_p", "seed")  # Without effect if nothing is drawn.
 
 
 class TextGenerator:
@@ -51,7 +52,8 @@ class TextGenerator:
 
         Raises:
             TypeError: if `prompts` are not texts.
-            ValueError: if a setting is out of its range, or a prompt cannot be UTF-8.
+            ValueError: if a setting is out of its range or has no effect, or a prompt
+                cannot be UTF-8.
             FloatingPointError: if a score is not finite.
         """
         prompts = listed_texts(prompts, "prompts")
@@ -66,14 +68,22 @@ class TextGenerator:
 
 
 def check_sampling(sampling: Sampling, prefix: str = "") -> None:
-    """Raises ValueError if a setting, named after `prefix`, is out of its range."""
+    """Raises ValueError if a setting is out of its range, or has no effect.
+
+    The error names it after `prefix`.
+    """
     problems = []
     for name, dtype in DTYPES.items():
         value = getattr(sampling, name)
         is_valid, expected = _RULES.get(name, (lambda x: True, "an integer"))
         kinds = (int, np.integer) if dtype.is_integer else (int, float, np.number)
         is_number = isinstance(value, kinds) and not isinstance(value, bool)
-        if not (is_number and dtype.min <= value <= dtype.max and is_valid(value)):
+        is_right = is_number and dtype.min <= value <= dtype.max and is_valid(value)
+        if is_right and name in _OF_DRAWS and sampling.temperature == 0:
+            default = getattr(DEFAULT_SAMPLING, name)
+            is_right = value == default
+            expected = f"{default}, since {prefix}temperature is 0 and draws nothing"
+        if not is_right:
             path = f"{prefix}{name}"
             problems.append(UserValueError(path=path, expected=expected, got=value))
     raise_problems(problems)

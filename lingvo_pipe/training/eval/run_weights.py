@@ -2,20 +2,26 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from lingvo_pipe.core.activity import activity
 from lingvo_pipe.core.errors import UserValueError, Words
 from lingvo_pipe.core.regular_file import damaged
-from lingvo_pipe.training.checkpoint.checkpoint_files import stem_of, steps_in
+from lingvo_pipe.training.checkpoint.checkpoint_files import (
+    PASSING,
+    stem_of,
+    steps_in,
+)
 from lingvo_pipe.training.checkpoint.restored_weights import restore_weights
 from lingvo_pipe.training.checkpoint.whole_weights import whole_variables
 from lingvo_pipe.training.run.best_evaluation import BEST_HINT, SPLIT, read_best
 from lingvo_pipe.training.run.metrics_log import read_metrics
 from lingvo_pipe.training.run.run_directory import RunDirectory, check_params_present
 from lingvo_pipe.training.task.base_task import BaseTask
+
+_Result = TypeVar("_Result")
 
 BEST = "best"
 
@@ -60,7 +66,8 @@ def weights_in_turn(
 
     If `follow_seconds` is None, restores one checkpoint. `checkpoint` is its name,
     `best`, or None for the newest. Otherwise restores the newest checkpoint, and later
-    each newer one, until the run ends or none has appeared for `follow_seconds`.
+    each newer one, until the run ends or none has appeared for `follow_seconds`. Waits
+    as long for a disk that cannot be read now.
 
     Raises:
         ValueError: if a checkpoint or best evaluation is unusable, or none appeared.
@@ -80,10 +87,19 @@ def weights_in_turn(
             checkpoint = stem_of(best["step"])
         yield restore_weights(variables, path, checkpoint, log)
         return
+    patience = follow_seconds
+
+    def patient(read: Callable[[], _Result]) -> _Result:
+        return _patient(read, patience, log)
+
     used = None
-    for _ in new_checkpoints(path, directory.last_step, follow_seconds):
+    for _ in new_checkpoints(
+        lambda: patient(lambda: steps_in(path)),
+        lambda: patient(directory.last_step),
+        patience,
+    ):
         # By now the trainer may have saved more, and deleted this checkpoint.
-        step = restore_weights(variables, path, None, log)
+        step = patient(lambda: restore_weights(variables, path, None, log))
         if step != used:
             yield step
         used = step
@@ -102,6 +118,27 @@ def weights_in_turn(
         log(f"Followed to step {used}: {why}. The run's last step will be {last}.")
 
 
+def _patient(
+    read: Callable[[], _Result], patience_seconds: float, log: Callable[[str], None]
+) -> _Result:
+    """Returns what `read` returns, once the disk that it reads can be read.
+
+    Raises:
+        OSError: if it cannot be read for `patience_seconds`.
+    """
+    end, is_logged = time.monotonic() + patience_seconds, False
+    while True:
+        try:
+            return read()
+        except OSError as error:
+            if error.errno not in PASSING or time.monotonic() >= end:
+                raise
+            if not is_logged:
+                log(f"{error}. Trying again for up to {patience_seconds:g} seconds.")
+            is_logged = True
+        time.sleep(_POLL_SECONDS)
+
+
 def _check_best(best: Mapping[str, Any], directory: RunDirectory) -> None:
     records = read_metrics(directory.path)
     tests = [record for record in records if record["split"] == SPLIT]
@@ -111,7 +148,7 @@ def _check_best(best: Mapping[str, Any], directory: RunDirectory) -> None:
 
 
 def new_checkpoints(
-    directory: Path,
+    saved_steps: Callable[[], Sequence[int]],
     last_step: Callable[[], int | None],
     patience_seconds: float,
     clock: Callable[[], float] = time.monotonic,
@@ -120,12 +157,12 @@ def new_checkpoints(
     """Yields the step of the newest checkpoint, each time that a newer one appears.
 
     Stops at the run's last step, or when no newer checkpoint has appeared for
-    `patience_seconds`. Until the run starts, the directory may be missing, and
-    `last_step` returns None.
+    `patience_seconds`. Until the run starts, `saved_steps` returns none, and
+    `last_step` None.
     """
     seen, since = -1, clock()
     while True:
-        newest = max(steps_in(directory), default=-1)
+        newest = max(saved_steps(), default=-1)
         if newest > seen:
             seen = newest
             yield newest

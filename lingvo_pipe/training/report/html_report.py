@@ -67,15 +67,15 @@ def _template() -> Any:
 
 def _values(directory: RunDirectory) -> dict[str, Any]:
     params = directory.read_params() or ""
-    series = run_record.read_series(directory)
+    records = read_metrics(directory.path)
+    series = run_record.read_series(directory, records)
     best = read_best(directory.best_path)
     sizes = run_record.checkpoint_sizes(directory)
     all_series = list(itertools.chain(*series.values()))
     splits = dict.fromkeys(curve.split for curve in all_series)
     colors = dict(zip(splits, itertools.cycle(COLORS)))
     # The evaler's metrics may be of a run that this one has replaced.
-    steps = (record["step"] for record in read_metrics(directory.path))
-    last_step = max([0, *sizes, *steps])
+    last_step = max([0, *sizes, *(record["step"] for record in records)])
     num_skipped = SkippedBatches(directory.skipped_batches_path).total
     best_metric = directory.best_metric()
     parts = read_parts(directory.parts_path)

@@ -7,7 +7,7 @@ import json
 import math
 import platform
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,23 +40,24 @@ class Scores(NamedTuple):
     samples: list[list[str]]  # Each is [source, reference, hypothesis].
 
 
-def read_series(directory: RunDirectory) -> dict[str, list[Series]]:
+def read_series(
+    directory: RunDirectory, records: Sequence[Mapping[str, Any]]
+) -> dict[str, list[Series]]:
     """Returns each metric's series, one per split. The longest lists come first.
 
+    `records` are the trainer's metrics. The evaler's and the decoder's are read.
     Metrics of single language pairs are left out.
     """
     metrics_path = directory.path / FILE_NAME
     if any(steps_in(directory.checkpoints_path)) and not metrics_path.exists():
         raise regular_file.damaged(metrics_path, "the run's metrics", Words("no file"))
     series: dict[str, list[Series]] = {}
-    for path, origin in (
-        (directory.path, ""),
-        (directory.evaler_path, "evaler"),
-        (directory.decoder_path, "decoder"),
+    for origin, metrics in (
+        ("", records),
+        ("evaler", read_metrics(directory.evaler_path)),
+        ("decoder", read_metrics(directory.decoder_path)),
     ):
-        for metric, metric_series in series_by_metric(
-            read_metrics(path), origin
-        ).items():
+        for metric, metric_series in series_by_metric(metrics, origin).items():
             if origin != "decoder" or "/" not in metric:
                 series.setdefault(metric, []).extend(metric_series)
     return dict(sorted(series.items(), key=lambda item: -len(item[1])))

@@ -183,7 +183,8 @@ def _same(entry: Entry | None, other: Entry | None) -> bool:
     """Returns whether two entries have the same value.
 
     A param of floats may hold 0, set in Python, or 0.0, read from the command line. An
-    entry names the type of a number that a param of another type holds.
+    entry names the type of a value that is not of its default's type. It names none if
+    the default is None: of such a param 8 and 8.0 count as the same, too.
     """
     return _as_float(entry) == _as_float(other)
 

@@ -29,9 +29,9 @@ from lingvo_pipe.training.warm_start.init_source import InitSource, open_source
 
 _REPORT = "initial_weights.txt"  # In a run's directory.
 _MAX_SHOWN = 5
+_EMA = "task.train.init_from_checkpoint_ema"
 _SOURCES = [
-    f"task.train.init_from_checkpoint_{name}"
-    for name in ("ema", "names", "override", "rules")
+    f"task.train.init_from_checkpoint_{name}" for name in ("names", "override", "rules")
 ]
 _UNSET = ("None", "''", "{}")
 
@@ -108,12 +108,12 @@ def keep_source(before: str, now: str, log: Callable[[str], None]) -> str:
     line for each param that names another source, since the run does not use it.
     """
     old, new = entries_by_path(before), entries_by_path(now)
-    for path in _SOURCES:
+    for path in (_EMA, *_SOURCES):
         kept, entry = old.get(path), new.get(path)
         if kept is None or entry is None or kept == entry:
             continue
         now = now.replace(f"{entry}\n", f"{kept}\n")
-        if entry.text not in _UNSET:
+        if path != _EMA and entry.text not in _UNSET:
             log(
                 f"Not used, since the run resumes from its checkpoint: {entry}. To "
                 "start from there, use another --logdir."

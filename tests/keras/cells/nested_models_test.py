@@ -72,3 +72,24 @@ def test_a_model_that_passes_masks_on_is_refused() -> None:
     x = inner(layers.Embedding(9, 4, mask_zero=True)(tokens))
     with fails(path="layer 'inner'"):
         PipelinedModel(keras.Model(tokens, layers.Dense(1)(x)))
+
+
+class _Doubling(layers.Layer):
+    """Takes an option from the models around it."""
+
+    def __init__(self) -> None:
+        super().__init__(name="doubling")
+        self._register_call_context_args("doubles")
+
+    def call(self, x: Any, doubles: bool = False) -> Any:
+        return 2.0 * x if doubles else x
+
+
+def test_an_option_of_a_model_within_is_refused() -> None:
+    """It was left out, without a word."""
+    inner: Any = keras.Sequential([keras.Input((3,)), _Doubling()], name="inner")
+    inner._register_call_context_args("doubles")
+    x = keras.Input((3,))
+    model = keras.Model(x, layers.Dense(1)(inner(x, doubles=True)))
+    with fails(path="model 'inner'", got=["doubles"]):
+        PipelinedModel(model)

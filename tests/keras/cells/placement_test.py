@@ -67,6 +67,19 @@ def test_values_and_training_are_the_same(name: str) -> None:
     assert slots == devices
 
 
+def test_metrics_that_are_attributes_are_made() -> None:
+    """Before the first step, they could not be reset."""
+    with deferred_variables():
+        within = layers.Dense(5)
+        within.rows = keras.metrics.Sum(name="rows")
+        model = sequential(within)
+        model.steps = keras.metrics.Sum(name="steps")
+    pipelined = PipelinedModel(model, devices=2)
+    pipelined.compile("sgd", loss="mse")
+    history = fit(pipelined)
+    assert history["rows"] == history["steps"] == [0.0]
+
+
 def test_weights_are_loaded_to_the_stages_devices(tmp_path: Path) -> None:
     plain = MODELS["residual"]().model
     plain.save_weights(tmp_path / "model.weights.h5")

@@ -130,6 +130,16 @@ def test_attributes_are_metrics_too() -> None:
     assert model.metrics[-1] is extra
 
 
+def test_variables_are_those_of_all_layers() -> None:
+    model = keras.Sequential(
+        [sequential(keras.layers.Dropout(0.5), keras.layers.BatchNormalization())]
+    )
+    layers = private_names.flat_layers(model)
+    own = [v for layer in layers for v in private_names.own_variables(layer)]
+    assert {*map(id, own)} == {*map(id, model.variables)}
+    assert len(own) == len(model.variables)
+
+
 def test_a_model_knows_the_strategy_of_its_scope() -> None:
     strategy = tf.distribute.OneDeviceStrategy("cpu:0")
     assert private_names.strategy_of(sequential()) is None

@@ -13,11 +13,18 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
-from lingvo_pipe.core.errors import UserTypeError
+from lingvo_pipe.core.errors import UserTypeError, UserValueError
 from lingvo_pipe.keras.keras_cell import KerasCell
 from lingvo_pipe.keras.pipelined_model import PipelinedModel
 from lingvo_pipe.keras.plain_attributes import PlainAttributes
-from tests.keras.toy_models import OUTPUTS, WIDTH, Block, fit, sequential
+from tests.keras.toy_models import (
+    OUTPUTS,
+    WIDTH,
+    Block,
+    UnorderedSeeds,
+    fit,
+    sequential,
+)
 from tests.support.errors import fails
 
 
@@ -178,6 +185,10 @@ def _scaled(layer: Any, x: Any) -> Any:
     return x * layer.scale
 
 
+def _noisy(layer: Any, x: Any) -> Any:
+    return x + keras.random.normal(keras.ops.shape(x), seed=layer.seed)
+
+
 def _measured(layer: Any, x: Any) -> Any:
     layer.mean.update_state(keras.ops.mean(x))
     return x
@@ -225,6 +236,12 @@ def test_a_layer_that_would_differ_by_micro_batch(name: str) -> None:
     with fails() as info:
         _fit(layers.Dense(4), *make())
     assert re.match(path, info.value.path)
+
+
+def test_seeds_out_of_order_are_refused() -> None:
+    """Their state is no count of the draws, which a cell adds up."""
+    with pytest.raises(UserValueError, match=r"seed_generator.*\bordered=False"):
+        _fit(layers.Dense(4), _Layer(_noisy, seed=UnorderedSeeds(3)))
 
 
 def test_a_stateful_operation_is_shown_with_its_layer() -> None:
@@ -284,8 +301,10 @@ def test_a_distribution_strategy() -> None:
             PipelinedModel(model)
         with fails(path="model 'own'"):
             pipelined.predict(np.ones((2, WIDTH)), verbose=0)
-    with fails(path="model 'own'"):
-        PipelinedModel(made_within)
+    around = keras.Sequential([keras.Input((WIDTH,)), made_within, layers.Dense(2)])
+    for made in (made_within, around):
+        with fails(path="model 'own'", got="OneDeviceStrategy"):
+            PipelinedModel(made)
 
 
 def test_what_is_cloned_or_summed_up_is_the_plain_model() -> None:

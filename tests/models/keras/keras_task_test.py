@@ -199,7 +199,7 @@ def test_the_first_step_is_fits(options: dict[str, Any]) -> None:
     before = model.get_weights()
     loss = _fit(model, batch.image, batch.label, **options)
     metrics = TrainStep(task)(batch)
-    own_loss = float(metrics.loss[0] + metrics.keras_losses[0])
+    own_loss = float(metrics.loss[0]) + float(metrics.keras_losses[0])
     np.testing.assert_allclose(own_loss, loss[0], rtol=1e-6)
     for theirs, own in pairs:
         np.testing.assert_allclose(theirs.numpy(), own.numpy(), rtol=0, atol=2e-7)

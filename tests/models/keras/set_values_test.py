@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 from keras import layers
 
+from lingvo_pipe.keras.cells import model_function
 from lingvo_pipe.keras.cells.model_function import built_model
 from lingvo_pipe.models.keras.keras_task import KerasTask
 
@@ -20,8 +24,21 @@ def with_values() -> keras.Model:
     return model
 
 
-def test_they_are_freed_and_set_again_for_another_task() -> None:
-    """The cells have another seed than the params, and so another model."""
+def test_they_are_freed_and_set_again_for_another_task(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The cells have another seed than the params, and so another model.
+
+    Once the function also made the model's cells each time that it set values.
+    """
+    made: list[keras.Model] = []
+
+    def model_cells(model: keras.Model, **options: Any) -> Any:
+        made.append(model)
+        return original(model, **options)
+
+    original = model_function.model_cells
+    monkeypatch.setattr(model_function, "model_cells", model_cells)
     p = KerasTask.ParamsOf(with_values).Set(name="task", loss="mse", random_seed=7)
     assert built_model(with_values, {}, None).values
     for number in (2, 3):
@@ -33,3 +50,4 @@ def test_they_are_freed_and_set_again_for_another_task() -> None:
         assert not built_model(with_values, {}, None).values
         assert not built_model(with_values, {}, 7).values
         assert len(calls) == number
+    assert made == calls[:2]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -62,7 +63,7 @@ def test_tasks_are_let_in_as_their_names_become_known(
     restricted: list[tuple[str, ...]] = []
     monkeypatch.setattr(module.socket, "getaddrinfo", look_up)
     monkeypatch.setattr(module, "route_source", lambda task: None)
-    for name in ("_POLL_SECONDS", "_KNOWN_SECONDS"):
+    for name in ("_POLL_SECONDS", "_ALL_SECONDS", "_TASK_SECONDS"):
         monkeypatch.setattr(module, name, 0.01)
     monkeypatch.setattr(
         module, "restrict_listeners", lambda *given: restricted.append(given[2])
@@ -85,6 +86,32 @@ def test_tasks_are_let_in_as_their_names_become_known(
         ("10.0.0.1", "10.0.0.2", "10.0.0.3"),
         ("10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"),
     ]
+
+
+# An exception ends the thread.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_each_second_only_names_that_were_never_known_are_looked_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A worker that does not exist yet once made all tasks look up all names."""
+    asked: Counter[str] = Counter()
+
+    def look_up(host: str, *unused: object) -> list[tuple[object, ...]]:
+        asked[host] += 1
+        if asked["b"] > 5:
+            raise SystemExit
+        if host == "b":
+            raise socket.gaierror
+        return [(0, 0, 0, "", ("10.0.0.1", 0))]
+
+    monkeypatch.setattr(module.socket, "getaddrinfo", look_up)
+    monkeypatch.setattr(module, "route_source", lambda task: None)
+    monkeypatch.setattr(module, "_POLL_SECONDS", 0.001)
+    monkeypatch.setattr(module, "_ALL_SECONDS", PATIENCE)
+    cluster = Cluster(("a:1", "b:1"), "c:1")
+    thread = answer_later(cluster, 1, ["10.0.0.1"], answered_sources(cluster))
+    thread.join(PATIENCE)
+    assert asked == {"a": 1, "b": 6, "c": 1}
 
 
 def _wait_until(condition: Callable[[], bool]) -> None:

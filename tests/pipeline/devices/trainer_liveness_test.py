@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lingvo_pipe.core.errors import UserConnectionError
+from lingvo_pipe.pipeline.devices.cluster_spec import Cluster
 from lingvo_pipe.pipeline.devices.own_addresses import answers, unused_ports
 from lingvo_pipe.pipeline.devices.trainer_liveness import answer_workers, poll_trainer
 from tests.support.errors import fails
@@ -89,10 +90,13 @@ def test_a_signalled_worker_ends_when_its_trainer_lets_it_go(
 
 
 def test_a_trainer_without_workers_answers_that_it_runs() -> None:
-    """Any number of times."""
-    (port,) = unused_ports(1)
-    address = f"localhost:{port}"
-    answer_workers(address)
-    assert all(answers("localhost", port, 10.0) for _ in range(300))
+    """Any number of times, and at its own address alone, unless a flag says all."""
+    port, other_port = unused_ports(2)
+    cluster = Cluster(("127.0.0.1:1",), f"127.0.0.1:{port}")
+    answer_workers(cluster)
+    assert all(answers("127.0.0.1", port, 10.0) for _ in range(300))
+    assert not answers("127.0.0.2", port, 10.0)
     with fails(UserConnectionError):
-        answer_workers(address)
+        answer_workers(cluster)
+    answer_workers(Cluster(cluster.workers, f"127.0.0.1:{other_port}", True))
+    assert answers("127.0.0.2", other_port, 10.0)

@@ -256,6 +256,18 @@ def test_slots_on_the_host_take_the_time_of_their_copies(
     assert not any(x.candidate.offloads for x in (*on_device, *on_host))
 
 
+def test_an_error_names_no_constraint_that_is_not_set(
+    plans: list[SearchResult],
+) -> None:
+    """Once it named offload=never, which no pipeline's params may be."""
+    given = {"schedule": "zero_bubble", "recompute": "always", "offload": None}
+    with fails() as error:
+        resolved(**{**AUTO, **given})
+    problem = str(error.value).removesuffix(error.value.hint)
+    assert "task.pipeline.recompute=always" in problem
+    assert "offload" not in problem
+
+
 def test_nothing_is_offloaded_beside_a_given_recomputation() -> None:
     p = pipeline(offload="auto", recompute="always")
     with fails(path="task.pipeline.recompute", got="always"):

@@ -34,10 +34,13 @@ SLOW, FAST = 1e3, 1e8  # Bytes per second to the host.
 BOUNDARIES = [4, 8, 12, 16]
 
 
-def cells(number: int, seed: int | None = None, in_values: bool = False) -> ModelCosts:
+def cells(
+    number: int, seed: int | None = None, in_values: bool = False, loss: int = 0
+) -> ModelCosts:
     """Returns cells whose residuals are all that counts: equal ones, or by seed.
 
-    If `in_values`, the residuals are the cells' inputs and outputs.
+    If `in_values`, the residuals are the cells' inputs and outputs. `loss` are the
+    bytes of the loss's residuals.
     """
     draw = random.Random(seed)
     residuals, flops = [0 if in_values else RESIDUALS] * number, [1_000] * number
@@ -48,7 +51,9 @@ def cells(number: int, seed: int | None = None, in_values: bool = False) -> Mode
         weights = [draw.randrange(50) for _ in weights]
     calls = [
         CallBytes(w, w, each, 0, True, [i], [i + 1], [i, i + 1] if in_values else [])
-        for i, (each, w) in enumerate(zip([*residuals, 0], [*weights, 0], strict=True))
+        for i, (each, w) in enumerate(
+            zip([*residuals, loss], [*weights, 0], strict=True)
+        )
     ]
     return ModelCosts(
         num_rows=1,
@@ -70,9 +75,10 @@ def by_stage(
     seed: int | None = None,
     num_replicas: int = 1,
     in_values: bool = False,
+    loss: int = 0,
 ) -> Evaluation | None:
     """Returns sixteen cells on four devices with eight micro-batches."""
-    model = cells(16, seed, in_values)
+    model = cells(16, seed, in_values, loss)
     device = dataclasses.replace(made_up_device(memory), host_bandwidth=host_bandwidth)
     candidate = Candidate(num_replicas, 4, 1, 8 * num_replicas, schedule, "always")
     seconds = flops_time(model, device, "float32")
@@ -112,6 +118,19 @@ def test_inputs_and_outputs_that_are_residuals_are_copied_and_freed() -> None:
     assert fast.candidate.offload == (0, 1, 2, 3)
     assert slow.candidate.recompute == (1, 2)
     assert slow.candidate.offload == "never"
+
+
+def test_residuals_of_the_loss_are_copied_and_freed_with_the_last_cell() -> None:
+    """Once that cell seemed as quick to copy as any other."""
+    limit, loss = 700 * RESIDUALS, 100 * RESIDUALS
+    fast, slow = (by_stage("gpipe", limit, x, loss=loss) for x in (FAST, 4e6))
+    assert fast is not None
+    assert slow is not None
+    assert (fast.candidate.recompute, fast.candidate.offload) == (
+        "never",
+        (12, 13, 14, 15),
+    )
+    assert (slow.candidate.recompute, slow.candidate.offload) == ((15,), "never")
 
 
 def test_what_fits_has_no_other_roles() -> None:
@@ -198,11 +217,14 @@ def test_constraints_leave_one_role(constraints: Constraints) -> None:
         assert not any(x.candidate.is_by_stage for x in evaluations)
 
 
-def test_what_must_not_offload_recomputes() -> None:
+@pytest.mark.parametrize(
+    "constraints", [Constraints(offload="never"), Constraints(may_offload=False)]
+)
+def test_what_must_not_offload_recomputes(constraints: Constraints) -> None:
     for seed in range(0, 40, 3):
-        _, evaluations = planned(seed, 1e7, Constraints(offload="never"))
+        _, evaluations = planned(seed, 1e7, constraints)
         assert not any(x.candidate.offloads for x in evaluations)
-    _, evaluations = planned(9, 1e7, Constraints(offload="never"))
+    _, evaluations = planned(9, 1e7, constraints)
     assert evaluations[0].candidate.is_by_stage
 
 

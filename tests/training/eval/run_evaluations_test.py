@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import json
 import math
+import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -19,6 +21,7 @@ from lingvo_pipe.core.errors import UserDamageError
 from lingvo_pipe.nested_map import NestedMap
 from lingvo_pipe.training.checkpoint.async_saver import AsyncSaver
 from lingvo_pipe.training.checkpoint.checkpointer import Checkpointer
+from lingvo_pipe.training.eval import run_weights
 from lingvo_pipe.training.eval.evaluation import Evaluation
 from lingvo_pipe.training.eval.run_evaluations import RunEvaluations, evaluate_run
 from lingvo_pipe.training.eval.run_weights import open_run, weights_in_turn
@@ -281,6 +284,35 @@ def test_a_trainer_that_saves_nothing_is_reported(tmp_path: Path) -> None:
     RunDirectory(tmp_path, "toy.Toy").write_params("task.train.max_steps : 6\n")
     with fails(path=f"{tmp_path}/checkpoints", got="none"):
         evaluate(tmp_path, follow_seconds=0.1)
+
+
+@pytest.mark.parametrize("name", ["steps_in", "restore_weights"])
+def test_a_disk_that_cannot_be_read_now_is_waited_for(
+    finished: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Once a time-out of NFS ended a job that followed a run."""
+    read, numbers = getattr(run_weights, name), [errno.EIO, errno.ESTALE]
+
+    def fail_twice(*arguments: Any) -> Any:
+        if numbers:
+            raise OSError(number := numbers.pop(), os.strerror(number), "a file")
+        return read(*arguments)
+
+    monkeypatch.setattr(run_weights, name, fail_twice)
+    monkeypatch.setattr(run_weights, "_POLL_SECONDS", 0.0)
+    directory, model = open_run(finished, "toy.Toy"), evaluated_task()
+
+    def follow(seconds: float) -> tuple[list[int], list[str]]:
+        lines: list[str] = []
+        return [*weights_in_turn(model, directory, None, seconds, lines.append)], lines
+
+    steps, (line,) = follow(60)
+    assert steps == [STEPS]
+    assert "a file" in line
+    for number in (errno.EIO, errno.EMFILE):
+        numbers.append(number)
+        with pytest.raises(OSError, match="a file"):
+            follow(0 if number == errno.EIO else 60)
 
 
 def test_a_trainer_that_ends_early_is_reported(logdir: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lingvo_pipe.training.checkpoint.checkpoint_files import stem_of
+from lingvo_pipe.training.checkpoint.checkpoint_files import stem_of, steps_in
 from lingvo_pipe.training.eval.run_weights import new_checkpoints
 
 
@@ -33,7 +33,7 @@ def follow(
 ) -> list[int]:
     found = []
     for step in new_checkpoints(
-        directory, lambda: last, 10, trainer.clock, trainer.sleep
+        lambda: steps_in(directory), lambda: last, 10, trainer.clock, trainer.sleep
     ):
         found.append(step)
         trainer.sleep(work)
@@ -68,8 +68,8 @@ def test_a_complete_run_ends_at_once(tmp_path: Path) -> None:
 def test_the_newest_is_seen_without_patience(tmp_path: Path) -> None:
     """Once it was not, because a clock moves between two looks at it."""
     (tmp_path / f"{stem_of(10)}.index").touch()
-    ticks = itertools.count()
-    seen = new_checkpoints(tmp_path, lambda: 40, 0, lambda: next(ticks) * 1e-9)
+    steps, ticks = steps_in(tmp_path), itertools.count()
+    seen = new_checkpoints(lambda: steps, lambda: 40, 0, lambda: next(ticks) * 1e-9)
     assert [*seen] == [10]
 
 

@@ -78,17 +78,40 @@ def test_lost_and_changed_lines_are_refused(logdir: Path, lost: str) -> None:
     assert "record.json" in info.value.hint
 
 
+class _Data:
+    """Test data without a fingerprint."""
+
+    def EvalBatches(self) -> None: ...
+
+
+def _data(text: str) -> type:
+    """Returns a class of test data with a fingerprint."""
+    return type("Data", (_Data,), {"data_fingerprint": SimpleNamespace(text=text)})
+
+
 def test_other_test_data_are_told_once(logdir: Path) -> None:
     """Once a best evaluation on easier data stayed the best, without a line."""
 
     def resume(text: str | None) -> str:
         record = _record(logdir)
         record.check({5})
-        fingerprint = text and SimpleNamespace(text=text)
-        line = record.test_data_warning(SimpleNamespace(data_fingerprint=fingerprint))
+        data = _Data if text is None else _data(text)
+        line = record.test_data_warning(data())
         record.write()
         return line
 
     # Runs of old versions, and inputs without a fingerprint, have none.
     lines = [resume(text) for text in ("a", "a", "b", "b", None, "a")]
     assert [line.partition(":")[0] for line in lines] == ["", "", "warning", "", "", ""]
+
+
+def test_an_inherited_fingerprint_is_not_of_other_batches(logdir: Path) -> None:
+    """Once a class with batches of its own was told of changes of its parent's data."""
+    warnings = []
+    for text in ("a", "b"):
+        data = type("Own", (_data(text),), {"EvalBatches": _Data.EvalBatches})
+        record = _record(logdir)
+        record.check({5})
+        warnings.append(record.test_data_warning(data()))
+        record.write()
+    assert warnings == ["", ""]

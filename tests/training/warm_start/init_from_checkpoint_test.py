@@ -278,11 +278,21 @@ def test_names_need_a_source():
         initialize(model(), {}, names="a=b")
 
 
-@pytest.mark.parametrize(("now", "shown"), [("'a'", []), ("'b'", ["'b'"]), ("''", [])])
-def test_a_run_that_resumes_keeps_its_source(now, shown):
+@pytest.mark.parametrize(
+    ("name", "then", "now", "shown"),
+    [
+        ("override", "'a'", "'a'", []),
+        ("override", "'a'", "'b'", ["'b'"]),
+        ("override", "'a'", "''", []),
+        # It names no source, and each rerun without the override has the default.
+        ("ema", "False", "True", []),
+        ("ema", "True", "False", []),
+    ],
+)
+def test_a_run_that_resumes_keeps_its_source(name, then, now, shown):
     """Once its params named a source that it had not used."""
-    path, logged = "task.train.init_from_checkpoint_override", list[str]()
-    before, text = (f"a : 1\n{path} : {x}\nb : 2\n" for x in ("'a'", now))
+    path, logged = f"task.train.init_from_checkpoint_{name}", list[str]()
+    before, text = (f"a : 1\n{path} : {x}\nb : 2\n" for x in (then, now))
     assert keep_source(before, text, logged.append) == before
     assert [re.findall(r" : (\S+)\.", line)[0] for line in logged] == shown
 
