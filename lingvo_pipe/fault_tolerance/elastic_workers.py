@@ -116,11 +116,13 @@ class ElasticWorkers:
         self._since = {task: self._since.get(task, now) for task in absent}
         waiting = [t for i, t in self._since.items() if i not in gone]
         last = max(waiting, default=None)
-        if last is None or self.needs.is_complete(absent):
+        is_complete = last is not None and self.needs.is_complete(absent)
+        if last is None or is_complete:
             self.wait = 0.0
         else:
             self.wait = min(last + self.lost_seconds - now, left)
-        self.lack = "" if self.wait > 0 else self.needs.lack(absent)
+        # A complete job lacks nothing. Each question asks all workers.
+        self.lack = "" if self.wait > 0 or is_complete else self.needs.lack(absent)
         if self.wait > 0 or self.lack:
             return False
         workers.leave_out(absent)

@@ -12,6 +12,9 @@ from keras import layers, ops
 from lingvo_pipe.testing.pipelined_equals_plain import assert_pipelined_equals_plain
 from tests.keras.toy_models import (
     Wrap,
+    X,
+    Y,
+    after_a_step,
     as_in_plain_keras,
     assert_same,
     compiled,
@@ -21,12 +24,6 @@ from tests.keras.toy_models import (
     sequential,
 )
 from tests.support.cases import exhaustive
-
-X, Y = numbers(8, 4), numbers(8, 3)
-
-
-def _step(trained: Any) -> list[Any]:
-    return [trained.train_on_batch(X, Y), *trained.get_weights()]
 
 
 def test_penalties_are_of_what_is_trainable_when_evaluated() -> None:
@@ -47,7 +44,7 @@ def test_penalties_may_be_no_scalars() -> None:
         squares = lambda kernel: 0.01 * ops.square(kernel)  # noqa: E731
         dense = [layers.Dense(n, kernel_regularizer=squares) for n in (5, 6)]
         trained = compiled(wrap(sequential(*dense)))
-        return [*_step(trained), trained.evaluate(X, Y, verbose=0)]
+        return [*after_a_step(trained), trained.evaluate(X, Y, verbose=0)]
 
     as_in_plain_keras(run)
 
@@ -56,7 +53,7 @@ def test_a_penalty_may_be_a_constant() -> None:
     def run(wrap: Wrap) -> list[Any]:
         regularizer = keras.regularizers.L1L2(0.0, 0.0)
         dense = layers.Dense(5, kernel_regularizer=regularizer)
-        return _step(compiled(wrap(sequential(dense))))
+        return after_a_step(compiled(wrap(sequential(dense))))
 
     as_in_plain_keras(run)
 
@@ -73,7 +70,7 @@ class _Squares(layers.Layer):
 def test_layers_may_add_a_loss_for_each_example() -> None:
     model = sequential(layers.Dense(5), _Squares())
     as_in_plain_keras(
-        lambda wrap: _step(compiled(wrap(keras.models.clone_model(model))))
+        lambda wrap: after_a_step(compiled(wrap(keras.models.clone_model(model))))
     )
 
 
@@ -129,7 +126,7 @@ def test_losses_of_layers_alone_need_no_targets(
 
 @pytest.mark.parametrize("num_examples", [14, *map(exhaustive, [11, 19, 31])])
 def test_losses_of_layers_keep_each_byte(num_examples: int) -> None:
-    """In float32, so many gradients of 1 / B do not add up to 1."""
+    """In float32, B gradients of 1 / B do not add up to 1 for these B."""
     results = []
     for model, trained in plain_and_pipelined(
         lambda: sequential(layers.Dense(5, activity_regularizer="l2"))

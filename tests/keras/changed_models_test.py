@@ -58,7 +58,7 @@ def test_a_head_that_is_replaced_is_trained() -> None:
 
 
 def test_outputs_may_be_nested_in_another_way() -> None:
-    """They were packed as those of the layers from before."""
+    """They were packed like the outputs of the layers before."""
 
     def make() -> keras.Model:
         lstm = layers.LSTM(2, return_state=True)

@@ -254,11 +254,11 @@ def test_micro_batches_give_plain_keras_rows(name: str) -> None:
     # Batch norm's moments are each micro-batch's own.
     sizes = [_ROWS] if name == "BatchNormalization" else [2, 4]
     model, values = _model(name)
-    found = _by_cells(model, values, sizes)  # It leaves seeds as they are.
+    by_cells = _by_cells(model, values, sizes)  # It leaves seeds as they are.
     expected = keras.tree.flatten(
         model([tf.constant(x) for x in values], training=True)
     )
-    assert_close([expected, found], atol=1e-5)
+    assert_close([expected, by_cells], atol=1e-5)
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))

@@ -15,20 +15,16 @@ from lingvo_pipe.keras import pipelined_model
 from lingvo_pipe.keras.pipelined_model import PipelinedModel
 from tests.keras.toy_models import (
     Wrap,
+    X,
+    Y,
+    after_a_step,
     as_in_plain_keras,
     assert_same,
     compiled,
-    numbers,
     sequential,
 )
 from tests.support.cases import exhaustive
 from tests.support.errors import fails
-
-X, Y = numbers(8, 4), numbers(8, 3)
-
-
-def _step(trained: Any) -> list[Any]:
-    return [trained.train_on_batch(X, Y), *trained.get_weights()]
 
 
 class Scaled(keras.optimizers.SGD):
@@ -50,7 +46,7 @@ class Scaled(keras.optimizers.SGD):
 )
 def test_an_optimizer_scales_the_loss(make: Callable[[], Any]) -> None:
     """Once gradients were only divided."""
-    as_in_plain_keras(lambda wrap: _step(compiled(wrap(sequential()), make())))
+    as_in_plain_keras(lambda wrap: after_a_step(compiled(wrap(sequential()), make())))
 
 
 @pytest.mark.exhaustive
@@ -58,7 +54,7 @@ def test_a_loss_is_reported_though_its_scaled_one_overflows() -> None:
     def run(wrap: Wrap) -> list[Any]:
         inner = keras.optimizers.SGD(0.01)
         scaling = keras.optimizers.LossScaleOptimizer(inner, initial_scale=2.0**127)
-        return _step(compiled(wrap(sequential()), scaling))
+        return after_a_step(compiled(wrap(sequential()), scaling))
 
     as_in_plain_keras(run, 1, 2)
 
@@ -133,12 +129,12 @@ def test_a_step_that_failed_is_not_applied_by_its_diagnosis() -> None:
         raise tf.errors.InternalError(None, None, "lost")
 
     trained = compiled(PipelinedModel(sequential()))
-    before = _step(trained)[1:]
-    made = trained._made_for_cells
-    keys = [key for key in made if key[0] == trained.train_step]
-    made.update(dict.fromkeys(keys, fail))
+    before = after_a_step(trained)[1:]
+    functions = trained._made_for_cells
+    keys = [key for key in functions if key[0] == trained.train_step]
+    functions.update(dict.fromkeys(keys, fail))
     with pytest.raises(tf.errors.InternalError, match="lost"):
-        _step(trained)
+        after_a_step(trained)
     assert int(trained.optimizer.iterations) == len(keys) == 1
     assert_same([before, trained.get_weights()])
 
@@ -182,7 +178,7 @@ def test_weights_that_no_layer_of_the_graph_has_stay() -> None:
         model = keras.Model(inputs, layers.Dense(3)(inputs))
         model.head = layers.Dense(3)
         model.head.build((None, 2))
-        return _step(compiled(wrap(model)))
+        return after_a_step(compiled(wrap(model)))
 
     as_in_plain_keras(run)
 
@@ -261,7 +257,7 @@ def test_what_cannot_be_added_up_is_refused() -> None:
     model = sequential(layers.Dense(16))
     model.quantize("float8")
     trained = compiled(PipelinedModel(model, 1, 2))
-    for step in (_step, lambda trained: trained.train_step((X, Y))):
+    for step in (after_a_step, lambda trained: trained.train_step((X, Y))):
         with fails(path="PipelinedModel(num_micro_batches=...)", got=2):
             step(trained)
 
@@ -274,7 +270,7 @@ def test_gradients_are_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     model = sequential()
     trained = compiled(PipelinedModel(model))
     for _ in range(2):
-        _step(trained)
+        after_a_step(trained)
     assert checked == [model]
 
 

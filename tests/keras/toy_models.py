@@ -54,6 +54,9 @@ def numbers(*shape: int) -> np.ndarray:
     return np.random.default_rng(0).normal(1.0, 2.0, shape).astype("float32")
 
 
+X, Y = numbers(8, WIDTH), numbers(8, OUTPUTS)
+
+
 def sequential(*middle: Any, **options: Any) -> Any:
     """Returns a Sequential model of these layers and a Dense one."""
     start = keras.Input((WIDTH,))
@@ -74,6 +77,11 @@ def compiled(trained: Any, optimizer: Any = None, **options: Any) -> Any:
     """Compiles a model with a loss of squares, and returns it."""
     trained.compile(optimizer or keras.optimizers.SGD(0.01), loss="mse", **options)
     return trained
+
+
+def after_a_step(trained: Any) -> list[Any]:
+    """Trains a model on X and Y, and returns the step's results and the weights."""
+    return [trained.train_on_batch(X, Y), *trained.get_weights()]
 
 
 def fit(trained: Any, num_examples: int = 6, **options: Any) -> dict[str, Any]:

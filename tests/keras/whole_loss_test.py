@@ -181,9 +181,9 @@ def test_a_choice_of_ones_own(exact: bool, caplog: pytest.LogCaptureFixture) -> 
     """Losses are exact or not, as asked for, with a warning if one is not."""
     options: Any = {"num_micro_batches": (4,), "devices": (1,), "exact_losses": exact}
     make: Any = _model if exact else _small_model
-    given = make, (_X, _MASKS), _compiled("dice")
+    model_and_data = make, (_X, _MASKS), _compiled("dice")
     with contextlib.nullcontext() if exact else fails(UserAssertionError):
-        assert_pipelined_equals_plain(*given, **options)
+        assert_pipelined_equals_plain(*model_and_data, **options)
     assert ("may mix" in caplog.text) == (not exact)
 
 

@@ -11,7 +11,7 @@ Finding = tuple[int, str, str, str]
 
 
 def assert_finds(source: str, expected: Sequence[Finding]) -> None:
-    """Asserts that these are all findings of a file, but for those of its imports."""
+    """Asserts that a file has these findings alone, apart from its imports'."""
     report = [x for x in check_source(source) if x.kind != "import"]
     assert [(x.line, x.kind, x.what) for x in report] == [x[:3] for x in expected]
     for finding, (*_, remedy) in zip(report, expected, strict=True):

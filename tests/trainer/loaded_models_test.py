@@ -52,7 +52,7 @@ print(json.dumps([np.mean(right), errors, found[0].name]))
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a run `run`, two of whose params are not those of its class."""
+    """A folder with a run `run`, in which two params differ from their class's."""
     folder = tmp_path_factory.mktemp("trained")
     write_small_model(folder)
     overrides = "task.pipeline.cell_tpl[3].keep_prob : 0.5; input.batch_size : 32"

@@ -35,8 +35,8 @@ def training(folder):
 
     @functools.cache
     def read(shuffle):
-        given = language_model_input(folder, shuffle=shuffle)
-        return take(given.TrainBatches(), NUM_BATCHES)
+        source = language_model_input(folder, shuffle=shuffle)
+        return take(source.TrainBatches(), NUM_BATCHES)
 
     return read
 
@@ -96,8 +96,8 @@ def test_unshuffled_training_begins_like_evaluation(folder, evaluated):
 )
 def test_training_resumes_exactly(folder, training, start_step, shuffle):
     resumed = language_model_input(folder, shuffle=shuffle).TrainBatches(start_step)
-    found = take(resumed, NUM_BATCHES - start_step)
-    assert_same(found, training(shuffle)[start_step:])
+    batches = take(resumed, NUM_BATCHES - start_step)
+    assert_same(batches, training(shuffle)[start_step:])
 
 
 def test_documents_that_changed_since_the_checkpoint_are_told_once(

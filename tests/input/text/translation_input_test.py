@@ -96,13 +96,13 @@ def training(folder):
 
     @functools.cache
     def read(**values):
-        given = translation_input(folder, **values)
-        batches, found, places = given.TrainBatches(), [], []
-        assert given.Place(0) == ""
-        for step, batch in enumerate(batches.take(30), 1):
-            found.append(NestedMap(batch).Transform(np.asarray))
-            places.append(given.Place(step))
-        return found, places
+        source = translation_input(folder, **values)
+        dataset, batches, places = source.TrainBatches(), [], []
+        assert source.Place(0) == ""
+        for step, batch in enumerate(dataset.take(30), 1):
+            batches.append(NestedMap(batch).Transform(np.asarray))
+            places.append(source.Place(step))
+        return batches, places
 
     return read
 
@@ -136,9 +136,9 @@ def test_the_temperature_gives_pairs_their_shares(folder, temperature):
     ],
 )
 def test_training_resumes_exactly(folder, training, start_step, values):
-    whole, _ = training(**values)
+    batches, _ = training(**values)
     resumed = translation_input(folder, **values).TrainBatches(start_step)
-    assert_same(take(resumed, 30 - start_step), whole[start_step:])
+    assert_same(take(resumed, 30 - start_step), batches[start_step:])
 
 
 @pytest.mark.parametrize(
@@ -149,11 +149,11 @@ def test_training_resumes_exactly(folder, training, start_step, values):
     ],
 )
 def test_training_resumes_exactly_from_a_position(folder, training, step, values):
-    whole, places = training(**values)
+    batches, places = training(**values)
     assert len(set(places)) == len(places)
     resumed = translation_input(folder, **values)
-    batches = iter(resumed.TrainBatches(step, places[step - 1]))
-    assert_same([next(batches) for _ in range(5)], whole[step : step + 5])
+    resumed_batches = iter(resumed.TrainBatches(step, places[step - 1]))
+    assert_same([next(resumed_batches) for _ in range(5)], batches[step : step + 5])
     # It says the same of where it is as one that was not resumed.
     assert resumed.Place(step + 5) == places[step + 4]
 
@@ -242,7 +242,7 @@ def test_decoding_leaves_out_long_sources_alone(folder, logged):
         given.vocabulary.Tokenize(tf.constant(texts)).row_lengths().numpy()
         for texts in list(zip(*EVERY, strict=True))[:2]
     )
-    fits = lengths + 2 <= 16  # With the language's token, and that of the end.
+    fits = lengths + 2 <= 16  # With the tokens of the language and of the end.
     assert 0 < number == fits.sum() < len(EVERY)
     assert target_lengths[fits].max() + 1 > 8
     given.DecodeBatches()

@@ -135,9 +135,9 @@ def test_variables_are_those_of_all_layers() -> None:
         [sequential(keras.layers.Dropout(0.5), keras.layers.BatchNormalization())]
     )
     layers = private_names.flat_layers(model)
-    own = [v for layer in layers for v in private_names.own_variables(layer)]
-    assert {*map(id, own)} == {*map(id, model.variables)}
-    assert len(own) == len(model.variables)
+    variables = [v for layer in layers for v in private_names.own_variables(layer)]
+    assert {*map(id, variables)} == {*map(id, model.variables)}
+    assert len(variables) == len(model.variables)
 
 
 def test_a_model_knows_the_strategy_of_its_scope() -> None:

@@ -296,15 +296,15 @@ def test_a_distribution_strategy() -> None:
     model = sequential(name="own")
     pipelined = PipelinedModel(model)
     with tf.distribute.OneDeviceStrategy("cpu:0").scope():
-        made_within = sequential(name="own")
+        mirrored = sequential(name="own")
         with fails(path="model 'own'", got="OneDeviceStrategy"):
             PipelinedModel(model)
         with fails(path="model 'own'"):
             pipelined.predict(np.ones((2, WIDTH)), verbose=0)
-    around = keras.Sequential([keras.Input((WIDTH,)), made_within, layers.Dense(2)])
-    for made in (made_within, around):
+    around = keras.Sequential([keras.Input((WIDTH,)), mirrored, layers.Dense(2)])
+    for refused in (mirrored, around):
         with fails(path="model 'own'", got="OneDeviceStrategy"):
-            PipelinedModel(made)
+            PipelinedModel(refused)
 
 
 def test_what_is_cloned_or_summed_up_is_the_plain_model() -> None:

@@ -142,8 +142,8 @@ class _Noise(layers.Layer):
         noise = keras.random.normal(self._shape(x), seed=self._generator)
         if self._on_kernel:
             return keras.ops.matmul(x, self.kernel + noise)
-        made = keras.ops.matmul(x, self.kernel) if self._has_kernel else x
-        return made + noise
+        product = keras.ops.matmul(x, self.kernel) if self._has_kernel else x
+        return product + noise
 
 
 _NOISES: dict[str, Callable[[], Any]] = {

@@ -204,7 +204,8 @@ def test_graphs_are_not_optimized_whoever_made_the_devices() -> None:
 def test_runs_of_different_kinds_are_independent() -> None:
     """Forward or training, in evaluation or not, in any order.
 
-    Outputs are those of a pipeline that ran nothing else, and the others follow.
+    Outputs are the same as of a pipeline that ran nothing else. The other results
+    follow from them.
     """
 
     def loss(x: tf.Tensor, targets: NestedMap) -> NestedMap:

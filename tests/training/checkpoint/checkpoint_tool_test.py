@@ -120,7 +120,7 @@ def test_a_path_without_checkpoints_is_an_error(
 def test_compare_names_the_damaged_checkpoint(
     logdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By its code, too: once it was that of checkpoints that differ."""
+    """The exit code says so too. Once it was the same as for a difference."""
     _damage(logdir)
     first = logdir / "checkpoints" / "ckpt-00000001"
     code, line = _problem(capsys, "compare", first, logdir)
